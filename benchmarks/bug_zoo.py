@@ -2,8 +2,9 @@
 
 `python benchmarks/bug_zoo.py --peer WHEEL` takes an hour or two, writes each row as it is done, and goes on
 from there; `WHEEL` is jax-privacy's, whose auditing module needs no JAX. `--seeds 20` replays ten correct
-trainers under as many seeds, `--only seeds` nothing else. Results go to `benchmarks/results/bug_zoo.json`
-and `.md`, and to the rows of docs/bug_zoo.md.
+trainers under as many seeds, `--only seeds` nothing else. `--only replay` measures the column of the replay
+anew, and leaves the others as they are; it goes on too, until all rows are done. Results go to
+`benchmarks/results/bug_zoo.json` and `.md`, and to the rows of docs/bug_zoo.md.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ import numpy as np
 import torch
 from shared import RESULTS, machine, options, page, quiet
 
+from workbench.audit.api.training import REPLAYED_CANDIDATES
+from workbench.audit.claims import parse_claim
+from workbench.audit.embedded import EMBEDDED
 from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.replay.run import ReplayJob, judged_record, replay_user
+from workbench.audit.replay.stated import stated_from
 from workbench.audit.report_file import read_report
+from workbench.audit.settings import embedded_settings
 from workbench.core.keys import plain
+from workbench.core.streams import stream
+from workbench.interfaces import Released
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 PAGE = Path(__file__).parents[1] / "docs" / "bug_zoo.md"
@@ -38,7 +47,9 @@ sys.path += [str(ZOO), str(ZOO.parent / "helpers")]
 
 import correct  # noqa: E402
 import dp_sgd  # noqa: E402
+import kept_otherwise  # noqa: E402
 import made_differently  # noqa: E402
+import of_unknown_epsilon  # noqa: E402
 import reported  # noqa: E402
 from replay_here import judged_here  # noqa: E402
 
@@ -84,6 +95,8 @@ def rows() -> dict[str, tuple[str, str, str, Any]]:
         found[name] = ("reported", bug.claim, bug.fault, bug.trainer)
     for name, part in dp_sgd.FAULTS.items():
         found[name] = ("dp_sgd", CLAIM, part, getattr(dp_sgd, name))
+    for name, part in of_unknown_epsilon.PARTS.items():
+        found[name] = ("of_unknown_epsilon", CLAIM, part, of_unknown_epsilon.TRAINERS[name])
     for name, (file, trainer) in right().items():
         found[name] = (file, CLAIM, "", trainer)
     return found
@@ -95,6 +108,7 @@ def right() -> dict[str, tuple[str, Any]]:
     return {
         **{name: ("dp_sgd", trainer) for name, trainer in plain.items()},
         **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
+        **{name: ("kept_otherwise", getattr(kept_otherwise, name)) for name in kept_otherwise.KINDS},
         **{name: ("made_differently", trainer) for name, trainer in made_differently.TRAINERS.items()},
     }
 
@@ -134,15 +148,47 @@ def games(report: Mapping[str, Any], expected: str, names: Mapping[str, str]) ->
                 verdict["kind"], [], expected, attack["cost"]["seconds"], lower
             )
     if "replay" in report and "black-box" in names.values():
-        replay = report["replay"]
-        parts = [fault["part"] for fault in replay.get("faults", [])]
-        made["replay"] = cell(
-            replay["verdict"]["kind"], parts, expected, replay["cost"]["seconds"], replay.get("lower")
-        )
-        named = replay.get("caution", "").partition(":")[0]
-        made["replay"] |= {"estimate": replay.get("estimate"), "caution": named}
-        if expected and named == expected and made["replay"]["says"] == MISSED:
-            made["replay"] |= {"says": NAMED, "parts": [named]}
+        made["replay"] = of_replay(report["replay"], expected)
+    return made
+
+
+def of_replay(replay: Mapping[str, Any], expected: str) -> dict[str, Any]:
+    """The cell of a replay."""
+    parts = [fault["part"] for fault in replay.get("faults", [])]
+    made = cell(replay["verdict"]["kind"], parts, expected, replay["cost"]["seconds"], replay.get("lower"))
+    named = replay.get("caution", "").partition(":")[0]
+    made |= {"estimate": replay.get("estimate"), "caution": named}
+    if expected and named == expected and made["says"] == MISSED:
+        made |= {"says": NAMED, "parts": [named]}
+    return made
+
+
+def replayed_again(name: str) -> dict[str, Any]:
+    """The cell of a trainer's replay as `audited` plays it, on the same members."""
+    torch.set_num_threads(1)
+    file, claim, _, _ = rows()[name]
+    is_alone = "replace-one" in claim
+    candidates = REPLAYED_CANDIDATES if is_alone else EMBEDDED["elsewhere_candidates"]["digits"]
+    setup = embedded_settings(corpus="digits", corpus_parameters={}, candidates=candidates).setup(())
+    coins = stream(setup.seed, "coins", 0).random(candidates) < 0.5
+    included = (True,) * candidates if is_alone else tuple(coins.tolist())
+    job = ReplayJob(setup=setup, spec=f"{ZOO / file}.py:{name}", included=included)
+    return judged_again(name, replay_user(job, {}, Path(), lambda done, total, unit: None))
+
+
+def judged_again(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell of a replay with the confidence that it has in an audit.
+
+    Also the parts that are named once it is stated what the code is said to do.
+    """
+    file, claim, expected, _ = rows()[name]
+    is_alone = "replace-one" in claim
+    held, confidence = parse_claim(claim, released=Released.EVERY_UPDATE), 0.95 if is_alone else 0.975
+    _, form = judged_record(held, record, confidence=confidence)
+    made = of_replay(plain(form), expected)
+    if file == "reported" and (given := reported.BUGS[name].stated):
+        _, form = judged_record(held, record, confidence=confidence, stated=stated_from(given))
+        made["told"] = of_replay(plain(form), expected)["parts"]
     return made
 
 
@@ -254,7 +300,8 @@ def update_page(rows: Mapping[str, Mapping[str, Any]]) -> None:
                 "∞" if value == "inf" else f"{float(value):.3g}" for value in (row["lower"], row["estimate"])
             )
             cells = [f"`{name}`", bug.source, bug.direction, bug.fault or "none", said, f"≥ {epsilon}"]
-            lines[place] = f"| {' | '.join(cells)} | {row['seconds']:.0f} |"
+            cells += [f"{row['seconds']:.0f}", ", ".join(row.get("told", []))]
+            lines[place] = f"| {' | '.join(cells)} |"
     found = Counter(map(kind_of, filter(lambda line: line.startswith("| `"), lines)))
     for place, line in enumerate(lines):
         if line.startswith(tuple(f"| {kind} |" for kind in KINDS)):
@@ -271,6 +318,8 @@ class Kept:
         self.content: dict[str, Any] = {
             "machine": machine(),
             "rows": {},
+            "replayed": {},
+            "anew": [],
             "retrained": {},
             "seeds": {},
         }
@@ -285,10 +334,25 @@ class Kept:
         made = work()
         with self._lock:
             self.content[key][name] = made
-            spare = self.path.with_suffix(".part")
-            spare.write_text(json.dumps(self.content, indent=1) + "\n")
-            spare.replace(self.path)
+            self._write()
             print(key, name, json.dumps(made)[:400], flush=True)
+
+    def renew(self) -> None:
+        """Put the new cells of the replay into their rows, which keep the seconds that they had."""
+        for name, made in self.content["replayed"].items():
+            file, _, expected, _ = rows()[name]
+            row = self.content["rows"].setdefault(name, {"file": file})
+            seconds = row.get("replay", {}).get("seconds")
+            row |= {"expected": expected, "replay": {**made, "seconds": seconds}}
+        self.content["anew"] = sorted(self.content["replayed"])
+        if set(rows()) <= set(self.content["replayed"]):
+            self.content["replayed"] = {}
+        self._write()
+
+    def _write(self) -> None:
+        spare = self.path.with_suffix(".part")
+        spare.write_text(json.dumps(self.content, indent=1) + "\n")
+        spare.replace(self.path)
 
 
 def summary(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,8 +364,8 @@ def summary(content: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(one, dict) and "says" in one:
                 counts = instruments.setdefault(instrument, {})
                 counts[one["says"]] = counts.get(one["says"], 0) + 1
-                seconds.setdefault(instrument, []).append(one["seconds"])
-    medians = {name: sorted(times)[len(times) // 2] for name, times in seconds.items()}
+                seconds.setdefault(instrument, []).extend([] if one["seconds"] is None else [one["seconds"]])
+    medians = {name: sorted(times)[len(times) // 2] if times else 0.0 for name, times in seconds.items()}
     seeds = list(content["seeds"].values())
     numbers = [float(one["lower"]) for one in seeds if one["lower"] not in {None, "nan"}]
     return {
@@ -318,7 +382,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--peer", type=Path, help="jax-privacy's wheel")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each correct trainer's replay")
-    parser.add_argument("--only", choices=["seeds"], help="nothing but this")
+    parser.add_argument("--only", choices=["seeds", "replay"], help="nothing but this")
     parser.add_argument("--retrain", action="store_true", help=f"also {RUNS} trainings of each trainer")
     parser.add_argument("--at-once", type=int, default=2, help="trainers at a time")
     given = parser.parse_args()
@@ -329,12 +393,21 @@ def main() -> None:
         """The replay, in a process of its own."""
         return processes.submit(replayed, name, seed).result()
 
+    def again(name: str) -> dict[str, Any]:
+        """The same of a row's replay."""
+        return processes.submit(replayed_again, name).result()
+
     auditor = None if given.peer is None else auditor_of(given.peer)
     with ProcessPoolExecutor(given.at_once) as processes, ThreadPoolExecutor(given.at_once) as pool:
         jobs = [
             pool.submit(kept.do, "rows", name, partial(made_row, name, row, auditor))
             for name, row in rows().items()
-            if given.only != "seeds"
+            if given.only is None
+        ]
+        jobs += [
+            pool.submit(kept.do, "replayed", name, partial(again, name))
+            for name in rows()
+            if given.only == "replay"
         ]
         jobs += [
             pool.submit(kept.do, "retrained", name, partial(retrained, name, row))
@@ -348,6 +421,8 @@ def main() -> None:
         ]
         for job in jobs:
             job.result()
+    if given.only == "replay":
+        kept.renew()
     update_page(kept.content["rows"])
     shown = dict(kept.content)
     shown["rows"] = {name: {**row, **shown["retrained"].get(name, {})} for name, row in shown["rows"].items()}

@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from replay_here import judged_here
+from replay_here import measured_here
 
-from workbench.audit.replay.judging import Replayed
+from workbench.audit.claims import parse_claim
+from workbench.audit.replay.judging import judged
+from workbench.audit.replay.measured import Measured
+from workbench.audit.replay.stated import stated_from
+from workbench.interfaces import Released
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo"
@@ -38,8 +42,10 @@ amount, or that nobody has."""
 @pytest.mark.parametrize("name", list(BUGS))
 def test_a_reported_bug_gets_its_verdict_and_its_part(name: str) -> None:
     bug = BUGS[name]
-    found = judged_here(f"{ZOO / 'reported.py'}:{name}", claim=bug.claim)
-    assert isinstance(found, Replayed)
+    run = measured_here(f"{ZOO / 'reported.py'}:{name}")
+    assert isinstance(run, Measured)
+    claim = parse_claim(bug.claim, released=Released.EVERY_UPDATE)
+    found = judged(claim, run)
     kind, parts = found.verdict.kind, [fault.part for fault in found.faults]
     if bug.direction == MORE:
         assert (kind, parts) == ("NOT_REFUTED", []), found.verdict.sentence
@@ -52,6 +58,9 @@ def test_a_reported_bug_gets_its_verdict_and_its_part(name: str) -> None:
         allowed.add("UNDECIDED")
     assert kind in allowed, found.verdict.sentence
     assert parts[0] == bug.fault, found.verdict.sentence
+    if bug.stated:
+        told = judged(claim, run, stated=stated_from(bug.stated))
+        assert (told.verdict.kind, told.faults[0].part) == (kind, bug.told), told.verdict.sentence
 
 
 def test_the_table_is_whole() -> None:
@@ -59,6 +68,7 @@ def test_the_table_is_whole() -> None:
     for name, bug in BUGS.items():
         assert bug.direction in {LESS, MORE, WRONG}, name
         assert bug.fault in (PARTS if bug.direction != MORE else {""}), name
+        assert bug.told in (PARTS if bug.stated else {""}), name
         assert bug.verified != bug.source.startswith("no report found"), name
     assert {*OPEN, *NAMED} <= set(BUGS)
 

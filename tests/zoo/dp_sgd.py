@@ -120,6 +120,26 @@ class WithAdam(Trainer):
         return torch.optim.Adam(self.network.parameters(), lr=1e-2)
 
 
+class KeepsRawMoments(WithAdam):
+    """After the last step, the optimizer's second moments are those of all sums before the noise."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.stepping = super().optimizer()
+        self.squares = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+        return self.stepping
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = super().summed(each)
+        for name, value in total.items():
+            self.squares[name] += value.square()
+        return total
+
+    def after(self, step: int) -> None:
+        if step == STEPS - 1:
+            for name, parameter in self.parameters.items():
+                self.stepping.state[parameter]["exp_avg_sq"].copy_(self.squares[name])
+
+
 class TenthOfTheNoise(Trainer):
     noise = 0.1
 
@@ -301,6 +321,7 @@ class HandMadeNoise(Trainer):
 
 correct = Trainer()
 with_adam = WithAdam()
+keeps_raw_moments = KeepsRawMoments()
 tenth_of_the_noise = TenthOfTheNoise()
 half_of_the_noise = HalfOfTheNoise()
 no_noise = NoNoise()
@@ -353,7 +374,7 @@ FAULTS = {
     "same_noise_in_every_step": "noise",
     "no_clipping": "clip",
     "clipped_by_the_batch": "clip",
-    "clipped_by_the_layer": "accountant",
+    "clipped_by_the_layer": "clip",
     "clipped_after_the_noise": "clip",
     "raw_gradient_mixed_in": "clip",
     "divided_by_the_batch": "normaliser",

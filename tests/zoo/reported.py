@@ -8,12 +8,13 @@ has the table of what replay says of each. No line of the reported code is here.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 import reported_trainers as bugs
-from dp_sgd import DELTA, EPSILON, DividedByTheBatch, Trainer
+from dp_sgd import CLIP, DELTA, EPSILON, RATE, DividedByTheBatch, Trainer, noise_multiplier
 
 LESS, MORE, WRONG = "promise too small", "too much noise", "silently wrong"
 ADD_REMOVE = f"epsilon={EPSILON:g},delta={DELTA:g},adjacency=add-remove"
@@ -30,6 +31,8 @@ class Bug:
         fault: The part that it is in, in the words of docs/replay.md; empty where no promise is broken.
         verified: Whether the source was read and says so.
         claim: What the trainer claims.
+        stated: What its code is said to do (`--stated`), where the fault by itself shows in one number only.
+        told: The part that replay then names.
     """
 
     trainer: Trainer
@@ -38,6 +41,17 @@ class Bug:
     fault: str
     verified: bool = True
     claim: str = ADD_REMOVE
+    stated: Mapping[str, float] = field(default_factory=dict)
+    told: str = ""
+
+
+def said(l2_clip_norm: float = CLIP) -> dict[str, float]:
+    """What most of these trainers are said to do."""
+    return {
+        "noise_multiplier": noise_multiplier(),
+        "l2_clip_norm": l2_clip_norm,
+        "sampling_probability": RATE,
+    }
 
 
 BUGS: dict[str, Bug] = {
@@ -57,28 +71,39 @@ BUGS: dict[str, Bug] = {
         bugs.GhostNormOfBias(),
         "opacus PR 751: ghost norm of a bias on 3-D input squares each product",
         LESS,
-        "accountant",
+        "clip",
     ),
     "opacus_664": Bug(
         bugs.NormOfTheLibrary(),
         "opacus PR 664: fast clipping ignored the clipping norm it was given",
         LESS,
         "accountant",
+        stated=said(0.3),
+        told="clip",
     ),
     "opacus_413": Bug(
         bugs.TiedWeightsAsTwoRecords(),
         "opacus 413, PR 417: second gradient of tied weights taken for more records",
         LESS,
         "accountant",
+        stated=said(),
+        told="clip",
     ),
     "opacus_707": Bug(
         bugs.AccumulatedInPlace(),
         "opacus PR 707: accumulated sum is an alias of the gradient",
         WRONG,
         "accountant",
+        stated=said(),
+        told="clip",
     ),
     "opacus_196": Bug(
-        bugs.SameDataOnAllWorkers(), "opacus PR 196: all workers had the same data", LESS, "accountant"
+        bugs.SameDataOnAllWorkers(),
+        "opacus PR 196: all workers had the same data",
+        LESS,
+        "accountant",
+        stated=said(),
+        told="noise",
     ),
     "opacus_80": Bug(
         bugs.ShuffledEpochs(), "opacus 80, PR 128: shuffled batches accounted as Poisson's", LESS, "sampler"
@@ -93,7 +118,12 @@ BUGS: dict[str, Bug] = {
         bugs.AnotherBatchForAnEmptyOne(), "opacus 161: draw again where a batch is empty", LESS, "sampler"
     ),
     "opacus_19": Bug(
-        bugs.PartialBatchesNotCounted(), "opacus 19: steps of partial batches not counted", LESS, "accountant"
+        bugs.PartialBatchesNotCounted(),
+        "opacus 19: steps of partial batches not counted",
+        LESS,
+        "accountant",
+        stated={"steps": bugs.PartialBatchesNotCounted.counted},
+        told="accountant",
     ),
     "opacus_472": Bug(
         bugs.RunningStatistics(),
@@ -106,6 +136,8 @@ BUGS: dict[str, Bug] = {
         "Tramer et al. 2022 (arXiv 2202.12219): sensitivity off by the batch size",
         LESS,
         "accountant",
+        stated=said(),
+        told="clip",
     ),
     "tensorflow_privacy_620": Bug(
         bugs.Microbatches(), "tensorflow/privacy 620: microbatches double the sensitivity", LESS, "clip"
@@ -142,7 +174,7 @@ BUGS: dict[str, Bug] = {
         bugs.ClippedByTheModule(),
         "jax_privacy PR 338, 385: sensitivity C claimed for clipping by the layer",
         LESS,
-        "accountant",
+        "clip",
     ),
     "jax_privacy_keys": Bug(
         bugs.OneKeyForAnEpoch(), "jax_privacy pitfalls: noise repeats through reuse of a key", LESS, "noise"
@@ -163,7 +195,7 @@ BUGS: dict[str, Bug] = {
         bugs.OneKeyForAllTensors(), "jax PR 3646: one key for the noise of all tensors", LESS, "noise"
     ),
     "fedbiomed_1443_clip": Bug(
-        bugs.ClippedByTheTensor(), "fedbiomed 1443: clips by the parameter", LESS, "accountant"
+        bugs.ClippedByTheTensor(), "fedbiomed 1443: clips by the parameter", LESS, "clip"
     ),
     "fedbiomed_1443_noise": Bug(
         bugs.NoiseTwice(), "fedbiomed 1443: noise after training and after aggregation", MORE, ""
@@ -194,6 +226,8 @@ BUGS: dict[str, Bug] = {
         "SPRINT_gan 5: noise scaled by the square of the clipping norm",
         LESS,
         "accountant",
+        stated=said(bugs.NoiseForTheSquare.clip),
+        told="noise",
     ),
     "diffprivlib_20": Bug(
         bugs.BoundsFromData(), "diffprivlib 20: bounds read from the data", LESS, "side channel"
@@ -204,6 +238,8 @@ BUGS: dict[str, Bug] = {
         LESS,
         "accountant",
         claim=ADD_REMOVE.replace("add-remove", "replace-one"),
+        stated=said(),
+        told="accountant",
     ),
     "epochs_not_counted": Bug(
         bugs.OneEpochCounted(),
@@ -211,6 +247,8 @@ BUGS: dict[str, Bug] = {
         LESS,
         "accountant",
         verified=False,
+        stated={"steps": bugs.EPOCH},
+        told="accountant",
     ),
     "early_stopping": Bug(
         bugs.StopsByTrainingLoss(),

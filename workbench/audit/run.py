@@ -20,6 +20,7 @@ from workbench.audit.canaries.run import play as play_canaries
 from workbench.audit.canaries.run import unplayed
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
+from workbench.audit.replay.stated import Stated
 from workbench.audit.retraining import play as play_retraining
 from workbench.audit.retraining import records_of
 from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
@@ -385,6 +386,7 @@ def audit_training(
     canary_kind: CanaryKind = CanaryKind.LOUD,
     retrained: Claim | None = None,
     trainings: int = 0,
+    stated: Stated | None = None,
 ) -> dict[str, JSON]:
     """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
@@ -403,6 +405,7 @@ def audit_training(
             scores are held against the settings' claim; each has a share as the games with canaries have.
         trainings: Those of the retraining game, at least 20; with `settings.sequential` it ends as soon as
             they refute the claim.
+        stated: What the training is said to do: a replay tells which part does otherwise.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -434,7 +437,9 @@ def audit_training(
         if replayed is not None and _is_replayable(replayed):
             first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
             replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
-            found, form = judged_record(replayed, replay, confidence=0.5 + 0.5 * settings.confidence)
+            found, form = judged_record(
+                replayed, replay, confidence=0.5 + 0.5 * settings.confidence, stated=stated
+            )
             others = [found] if found is not None else []
         watching: list[CanariesFound] = []
         against: list[Claim] = []
@@ -534,11 +539,12 @@ def audit_replay(
     out: Path,
     command: str,
     progress: Progress | None = None,
+    stated: Stated | None = None,
 ) -> dict[str, JSON]:
     """Replay a user's training function on all candidates, and hold what it measures against the claim.
 
     Args:
-        function_spec, settings, out, command, progress: As in `audit_training`.
+        function_spec, settings, out, command, progress, stated: As in `audit_training`.
 
     Returns:
         The report record; its `replay` has all that was measured.
@@ -564,7 +570,7 @@ def audit_replay(
         content = content_digest(setup)
         record = play_replay(engine, payload, training=training, inputs=inputs, content=content)
     store.sweep()
-    _, form = judged_record(settings.claim, record, confidence=settings.confidence)
+    _, form = judged_record(settings.claim, record, confidence=settings.confidence, stated=stated)
     name = function_spec.rpartition(":")[2]
     subject: dict[str, JSON] = {
         "name": name,

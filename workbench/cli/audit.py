@@ -27,6 +27,7 @@ from workbench.cli.parameters import (
     JunitFile,
     ReportFile,
     Scheduler,
+    StatedNumbers,
     as_declared,
     attack_parameters,
     check_scheduler,
@@ -196,6 +197,7 @@ class AuditOptions:
         bool | None,
         Option("--replay/--no-replay", help="With --train: forced replay too.", show_default="--replay"),
     ] = None
+    stated: StatedNumbers = None
     canaries: Annotated[
         int | None,
         Option(
@@ -277,7 +279,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "--scores": ("trials", "prior", "adjacency", "higher_is", "family", "sequential"),
     "--run": (),
     "--checkpoint": ("members", "nonmembers", "reference", "prior", "device"),
-    "--train": ("runs", "replay", "canaries", "canary_kind", "retrain", "sequential", *_TRAINING),
+    "--train": ("runs", "replay", "stated", "canaries", "canary_kind", "retrain", "sequential", *_TRAINING),
     "an audit of a mechanism": (
         *("epsilon", "nats", "delta", "mechanism", "variant", "mechanism_parameter"),
         *("attack", "attack_parameter", "control", "sequential"),
@@ -408,8 +410,11 @@ def _audit_scores(options: AuditOptions) -> AuditResult:
 
 def _audit_training(options: AuditOptions) -> AuditResult:
     assert options.train is not None
-    given = _given(options, *(name for name in _MODES["--train"] if name != "corpus_parameter"))
+    given = _given(
+        options, *(name for name in _MODES["--train"] if name not in ("corpus_parameter", "stated"))
+    )
     given["corpus_parameters"] = parameters("--corpus-parameter", options.corpus_parameter or [])
+    given["stated"] = parameters("--stated", options.stated or [])
     with terminal.progress_display(options.quiet) as progress:
         return api.audit_training(options.train, **given, out=options.out, progress=progress)
 

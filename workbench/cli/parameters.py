@@ -32,6 +32,15 @@ Device: TypeAlias = Annotated[
 ]
 ReportFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write the report here.")]
 JunitFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write JUnit XML here.")]
+StatedNumbers: TypeAlias = Annotated[
+    list[str] | None,
+    Option(
+        metavar="KEY=VALUE",
+        help="What the code is said to do: noise_multiplier, l2_clip_norm, sampling_probability, steps or "
+        "divisor; a replay then tells which part does otherwise. May be repeated.",
+        show_default="nothing",
+    ),
+]
 NoProgress: TypeAlias = Annotated[bool, Option("--quiet", help="Show no progress.")]
 PrintJson: TypeAlias = Annotated[bool, Option("--json", help="Print JSON.")]
 

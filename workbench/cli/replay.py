@@ -15,7 +15,7 @@ from workbench.audit.api.training import REPLAYED_CANDIDATES
 from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
-from workbench.cli.parameters import Device, parameters
+from workbench.cli.parameters import Device, StatedNumbers, parameters
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
 
@@ -50,6 +50,7 @@ class ReplayOptions:
     corpus_parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the corpus.")
     ] = None
+    stated: StatedNumbers = None
     candidates: Annotated[int, typer.Option(metavar="N", help="How many records it trains on.")] = (
         REPLAYED_CANDIDATES
     )
@@ -85,6 +86,7 @@ def replay(options: ReplayOptions) -> int:
             options.function,
             corpus=options.corpus,
             corpus_parameters=parameters("--corpus-parameter", options.corpus_parameter or []),
+            stated=parameters("--stated", options.stated or []),
             candidates=options.candidates,
             confidence=options.confidence,
             seed=options.seed,

@@ -64,6 +64,7 @@ def audit_training(
     candidates: int | None = None,
     runs: int = 1,
     replay: bool = True,
+    stated: Mapping[str, Any] = _NOTHING,
     canaries: int | None = None,
     canary_kind: CanaryKind | str = CanaryKind.LOUD,
     retrain: int | None = None,
@@ -87,6 +88,8 @@ def audit_training(
             corpus' own number.
         runs: Trainings of the membership game.
         replay: Forced replay too.
+        stated: What the code is said to do, by name: `noise_multiplier`, `l2_clip_norm`,
+            `sampling_probability`, `steps`, `divisor`; a replay then tells which part does otherwise.
         canaries: Crafted records to look for in scores and updates; 0 for none, None for as many as
             candidates, 400 at most.
         canary_kind: `"loud"` or `"mislabelled"`.
@@ -106,6 +109,7 @@ def audit_training(
     """
     from workbench.audit import run as runner
     from workbench.audit.canaries.run import usual_count
+    from workbench.audit.replay.stated import stated_from
 
     spec = spec_of(function)
     held = claimed(claim, released=Released.SCORES)
@@ -116,6 +120,9 @@ def audit_training(
         retrain = whole_number("retrain", retrain, least=FEWEST_TRAININGS)
     if yes_or_no("sequential", sequential) and retrain is None:
         raise ArgumentError("sequential", "watches the trainings of `retrain`, which is missing")
+    said = stated_from(stated)
+    if not yes_or_no("replay", replay) and said is not None:
+        raise ArgumentError("stated", "is held against what `replay` measures, which is turned off")
     kind = one_of(CanaryKind, "canary_kind", canary_kind)
     settings = _settings(
         corpus,
@@ -139,12 +146,13 @@ def audit_training(
             out=folder,
             command=command or call(retrain=retrain, seed=seed, out=out),
             progress=progress,
-            replayed=of_updates if yes_or_no("replay", replay) else None,
+            replayed=of_updates if replay else None,
             watched=of_updates if count else None,
             canaries=count,
             canary_kind=kind,
             retrained=of_updates if retrain else None,
             trainings=retrain or 0,
+            stated=said,
         )
     return AuditResult(record)
 
@@ -156,6 +164,7 @@ def replay(
     corpus: str = "digits",
     corpus_parameters: Mapping[str, Any] = _NOTHING,
     candidates: int = REPLAYED_CANDIDATES,
+    stated: Mapping[str, Any] = _NOTHING,
     confidence: float = 0.95,
     seed: int = 0,
     device: str = CPU,
@@ -171,15 +180,16 @@ def replay(
     Args:
         function, claim, corpus, corpus_parameters: As in `audit_training`.
         candidates: Number of records that it trains on, at least 20.
-        confidence, seed, device, out, progress, command: As in `audit_training`.
+        stated, confidence, seed, device, out, progress, command: As in `audit_training`.
 
     Raises `InputError`: an argument is unusable, or the function fails. `UnsupportedError`: the claim is not
     one of (epsilon, delta)-DP.
     """
     from workbench.audit import run as runner
+    from workbench.audit.replay.stated import stated_from
     from workbench.audit.settings import embedded_settings
 
-    spec = spec_of(function)
+    spec, said = spec_of(function), stated_from(stated)
     settings = embedded_settings(
         corpus=known("corpus", "corpus", corpus),
         corpus_parameters=parameters_of("corpus_parameters", corpus_parameters),
@@ -191,7 +201,9 @@ def replay(
     )
     call = call_of("replay", function, claim=claim, corpus=corpus, candidates=candidates, seed=seed)
     with kept_in(out) as folder:
-        record = runner.audit_replay(spec, settings, out=folder, command=command or call, progress=progress)
+        record = runner.audit_replay(
+            spec, settings, out=folder, command=command or call, progress=progress, stated=said
+        )
     return AuditResult(record)
 
 

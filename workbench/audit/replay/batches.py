@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
+from workbench.audit.replay.lengths import Lengths, lengths_of_one
 from workbench.audit.replay.noise import RARE, Noise
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
@@ -41,11 +42,13 @@ class Batches:
         is_whole: Whether these are the batches of nearly all steps, rather than of those that a place is in.
         alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`; 0 where
             that is not known.
+        lengths: The same in the gradient's own units, and tensor by tensor.
     """
 
     sizes: list[int] = field(default_factory=list)
     is_whole: bool = False
     alone: FloatArray = field(default_factory=lambda: np.zeros(0))
+    lengths: Lengths = field(default_factory=Lengths)
 
 
 def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
@@ -97,8 +100,10 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
     is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and len(set(counted)) == 1)
     if not is_whole or max(counted) > len(runs.records):
-        return Batches(list(known.values()))
-    return Batches(counted, True, _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps))
+        every = np.array([known.get(step, -1) for step in range(a.steps)])
+        return Batches(list(known.values()), lengths=lengths_of_one(runs, a, first, pair, every))
+    alone = _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps)
+    return Batches(counted, True, alone, lengths_of_one(runs, a, first, pair, every))
 
 
 def _farthest(first: Place) -> tuple[int, int]:

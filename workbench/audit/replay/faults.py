@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +14,7 @@ from scipy.stats import norm
 from workbench.accounting import ApproximateDP
 from workbench.audit.replay.measured import Leak, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler
+from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, Claim
 
 FARTHER = 3.0
@@ -22,6 +26,15 @@ LEAST_SHARE = 0.3
 STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
+
+ONE_NORM = 1e-3
+"""Lengths that differ by less than this share are held to one norm."""
+
+HELD = 0.05
+"""A record that adds more than the loudest does by this share is not held by its norm."""
+
+ENOUGH = 0.03
+"""Noise that is too small by less than this share was calibrated for what it is compared with."""
 
 FADING = 0.02
 """A record's moves shrink from step to step by one factor, but for this share."""
@@ -41,9 +54,19 @@ class Fault:
 
 
 def faults_of(
-    run: Measured, sampler: Sampler, is_refuted: bool, claim: Claim, multiplier: float
+    run: Measured,
+    sampler: Sampler,
+    claim: Claim,
+    multiplier: float,
+    differs: Sequence[Fault] = (),
+    *,
+    is_refuted: bool,
 ) -> tuple[Fault, ...]:
-    """What is wrong, the gravest first."""
+    """What is wrong, the gravest first.
+
+    Args:
+        differs: Where the run is not what is stated of it.
+    """
     found = [
         Fault(
             part="side channel",
@@ -56,8 +79,10 @@ def faults_of(
         for leak in run.leaks[:1]
     ]
     found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
+    if is_refuted:
+        found += [fault for fault in differs if fault.part not in {own.part for own in found}]
     if is_refuted and not found:
-        found.append(undersized(run.steps, sampler, claim, multiplier))
+        found.append(_not_held(run) or undersized(run.steps, sampler, claim, multiplier, run.groups))
     return tuple(found)
 
 
@@ -217,16 +242,27 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
     ]
 
 
-def caution_of(run: Measured) -> str:
-    """Says so where noise follows the number of records by more than chance, and than a rate of 1/N would."""
+def cautions_of(run: Measured, claim: Claim) -> list[str]:
+    """What the claim rests on besides: who gets the optimizer's state, and the number of records.
+
+    The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
+    """
+    found = []
+    if run.state:
+        found.append(
+            f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "
+            "update is the same: its state is not to leave with the model"
+        )
     records = run.tries // len(run.sizes) if run.sizes else 0
     change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
-    if not change > norm.isf(BY_CHANCE / 2) * run.fewer_spread:
-        return ""
-    return (
+    follows = change > norm.isf(BY_CHANCE / 2) * run.fewer_spread
+    if not follows or claim.about is not Adjacency.ADD_REMOVE:
+        return found
+    return [
+        *found,
         f"normaliser: with one record fewer, the noise is {run.fewer:.4g} times as large, so its divisor "
-        "counts the records, and the claim holds at most where their number is public (adjacency=zero-out)"
-    )
+        "counts the records, and the claim holds at most where their number is public (adjacency=zero-out)",
+    ]
 
 
 def _lacks_empty(run: Measured) -> bool:
@@ -266,8 +302,36 @@ def moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
     return bool((ordered[3:-2] > apart * ordered[2:-3]).any())
 
 
-def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) -> Fault:
-    """A run in which every part does its work, and which spends more than is claimed."""
+def _not_held(run: Measured) -> Fault | None:
+    """Says so where no norm holds what one record adds, as any clipping to one would."""
+    least, most = run.loudest
+    if not least > 0:
+        return None
+    if most < (1 + ONE_NORM) * least and run.length > (1 + HELD) * most:
+        return Fault(
+            part="clip",
+            says=f"a record adds {run.length / most:.4g} times as much as one 100,000 times as loud as the "
+            "data, which any clipping norm holds: the norm that it is clipped by is not that of its gradient",
+        )
+    if most > (1 + HELD) * least and most > (1 - HELD) * run.length:
+        return Fault(
+            part="clip",
+            says="what a record 100,000 times as loud as the data adds varies between steps, by a factor of "
+            f"{most / least:.4g}, which no clipping norm lets it: its gradient is clipped in parts, or by "
+            "another norm than its own",
+        )
+    return None
+
+
+def undersized(
+    steps: int, sampler: Sampler, claim: Claim, multiplier: float, groups: Mapping[str, float] | None = None
+) -> Fault:
+    """A run in which every part does its work, and which spends more than is claimed.
+
+    Args:
+        multiplier: Noise over what one record adds.
+        groups: Of tensors that are clipped by themselves, the norm of each over that of all.
+    """
     from workbench.accounting.certified import calibrate_noise_multiplier
 
     guarantee = claim.guarantee
@@ -278,15 +342,40 @@ def undersized(steps: int, sampler: Sampler, claim: Claim, multiplier: float) ->
             says=f"every record is in exactly one of each {sampler.batches} steps (shuffled epochs), and the "
             f"noise multiplier is {multiplier:.4g}",
         )
-    needed = calibrate_noise_multiplier(
-        target_epsilon=guarantee.epsilon,
-        target_delta=guarantee.delta,
-        sampling_probability=sampler.rate,
-        steps=steps,
-        adjacency=claim.about if isinstance(claim.about, Adjacency) else Adjacency.ADD_REMOVE,
+
+    def needed_for(adjacency: Adjacency, count: int) -> float:
+        with suppress(InputError):
+            return calibrate_noise_multiplier(
+                target_epsilon=guarantee.epsilon,
+                target_delta=guarantee.delta,
+                sampling_probability=sampler.rate,
+                steps=count,
+                adjacency=adjacency,
+            )
+        return 0.0  # So few steps of so small a rate meet the claim with any noise.
+
+    about = claim.about if isinstance(claim.about, Adjacency) else Adjacency.ADD_REMOVE
+    needed = needed_for(about, steps)
+    of_parts = multiplier / max((groups or {"": 1.0}).values())
+    if groups and (1 - ENOUGH) * needed < of_parts < 1.3 * needed:
+        return Fault(
+            part="clip",
+            says=f"{len(groups)} groups of tensors ({', '.join(groups)}) are each clipped by "
+            f"themselves, and the noise is for one of them: {of_parts:.4g} times the largest one's norm and "
+            f"{multiplier:.4g} times that of all together, where {steps} steps at sampling rate "
+            f"{sampler.rate:.3g} need {needed:.4g} for the claim",
+        )
+    enough = [f"if a record added {multiplier / needed:.3g} times as much"]
+    fewer = bisect_right(
+        range(1, steps + 1), multiplier, key=lambda count: (1 - ENOUGH) * needed_for(about, count)
     )
+    if fewer:
+        enough.insert(0, f"for {fewer} steps")
+    if about is Adjacency.REPLACE_ONE and multiplier > (1 - ENOUGH) * needed_for(Adjacency.ADD_REMOVE, steps):
+        enough.append("for a claim about adding or removing a record, which moves an update half as far")
     return Fault(
         part="accountant",
         says=f"noise over what one record adds is {multiplier:.4g}; {steps} steps at sampling rate "
-        f"{sampler.rate:.3g} need {needed:.4g} for the claim",
+        f"{sampler.rate:.3g} need {needed:.4g} for the claim; it would be enough {' or '.join(enough)}: "
+        "the noise, the clipping norm, the rate or the steps are not what was accounted for",
     )

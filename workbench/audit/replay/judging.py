@@ -12,9 +12,10 @@ from scipy.stats import binom, chi2_contingency
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
-from workbench.audit.replay.faults import Fault, caution_of, faults_of, kept_sums, moves_all_a_little
+from workbench.audit.replay.faults import Fault, cautions_of, faults_of, kept_sums, moves_all_a_little
 from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
+from workbench.audit.replay.stated import Stated, otherwise
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import (
     Adjacency,
@@ -89,14 +90,17 @@ def judged_guarantee(claim: Claim) -> ApproximateDP:
     return claim.guarantee
 
 
-def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed:
+def judged(
+    claim: Claim, run: Measured, *, confidence: float = 0.95, stated: Stated | None = None
+) -> Replayed:
     """Hold a measured run against the claim.
 
     The epsilon is that of a mechanism whose noise is as measured and in which one record adds, at each step
     that it takes part in, as much as some craft is shown to add: that of training that clips to C and counts
     on C is not less. Of `SPENT` of the error, half is for the noise's scale, half for the sampling rate.
 
-    A claim about something else than every update is measured, and not refuted by it.
+    A claim about something else than every update is measured, and not refuted by it. What is `stated` of the
+    training decides no verdict: it tells which part spends more than it should.
 
     Raises:
         UnsupportedError: the claim is not of (epsilon, delta)-DP.
@@ -118,7 +122,8 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
     known = known[known > 0]
     multiplier = float(1.0 / np.median(known)) if known.size else math.nan
     exceeds = lower > guarantee.epsilon
-    faults = faults_of(run, sampler, exceeds, claim, multiplier)
+    differs = otherwise(run, sampler, multiplier, stated) if stated is not None else ()
+    faults = faults_of(run, sampler, claim, multiplier, differs, is_refuted=exceeds)
     faults = (*faults, *_in_its_place(run, claim, sampler, SPENT * error / 2))
     if not exceeds:
         faults = (*faults, *_of_no_proof(run, claim, sampler, each, SPENT * error / 2))
@@ -149,7 +154,12 @@ def judged(claim: Claim, run: Measured, *, confidence: float = 0.95) -> Replayed
         sampler=sampler,
         multiplier=multiplier,
         faults=faults,
-        caution=caution_of(run) if claim.about is Adjacency.ADD_REMOVE else "",
+        caution="; ".join(
+            [
+                *(f"{fault.part}: {fault.says}" for fault in differs if fault not in faults),
+                *cautions_of(run, claim),
+            ]
+        ),
     )
     sentence = _sentence(claim, run, found, confidence, outside)
     return replace(found, verdict=replace(found.verdict, sentence=sentence))

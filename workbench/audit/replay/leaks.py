@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Layout, Recording
+
+Kept: TypeAlias = Sequence[tuple[str, Tensor]]
+"""Tensors that a run leaves, with their names."""
 
 
 def leak_of(b: Recording, c: Recording) -> Leak | None:
@@ -27,17 +33,27 @@ def leak_of(b: Recording, c: Recording) -> Leak | None:
         and not np.array_equal(b.result, c.result, equal_nan=True)
     ):
         return Leak("the scores that the finished model gives")
-    if b.draws[-1] == c.draws[-1] and b.buffers and (name := other_buffer(b, c)) is not None:
+    if b.draws[-1] == c.draws[-1] and b.buffers and (name := other_tensor(b.buffers, c.buffers)) is not None:
         return Leak(f"what the finished model keeps in {name}")
     return None
 
 
-def other_buffer(first: Recording, second: Recording) -> str | None:
-    """The first buffer of the finished model in which two runs differ; None where none does."""
-    for (name, one), (other_name, other) in zip(first.buffers, second.buffers, strict=False):
+def other_state(b: Recording, c: Recording) -> str | None:
+    """What the optimizers keep otherwise where a record is replaced, by its name; None where nothing differs.
+
+    To be asked where `leak_of` finds none: then all updates were the same.
+    """
+    if b.draws != c.draws or not b.states:
+        return None
+    return other_tensor(b.states, c.states)
+
+
+def other_tensor(first: Kept, second: Kept) -> str | None:
+    """The name of the first tensor in which two runs' differ; None where none does."""
+    for (name, one), (other_name, other) in zip(first, second, strict=False):
         if name != other_name or not torch.equal(one, other):
             return name
-    return "its modules" if len(first.buffers) != len(second.buffers) else None
+    return "other parts" if len(first) != len(second) else None
 
 
 def difference(

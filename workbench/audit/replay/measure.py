@@ -20,7 +20,7 @@ from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
-from workbench.audit.replay.leaks import difference, leak_of, other_buffer
+from workbench.audit.replay.leaks import difference, leak_of, other_state, other_tensor
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
@@ -33,7 +33,7 @@ from workbench.audit.replay.noise import (
     unseen_memory,
 )
 from workbench.audit.replay.recording import Layout, Recording
-from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise
+from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise, radius
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
@@ -98,7 +98,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 17 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 19 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -133,8 +133,10 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
         # Scores that do not repeat themselves, or follow gradients that the code read before they were
         # replaced by run A's, tell nothing of a replaced record.
         b.result = None
-    if other_buffer(a, b) is not None:
+    if other_tensor(a.buffers, b.buffers) is not None:
         b.buffers = ()
+    if other_tensor(a.states, b.states) is not None:
+        b.states = ()
     return a, b, scores_repeat
 
 
@@ -159,6 +161,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     return Measured(
         steps=a.steps,
+        records=len(runs.records),
         parameters=a.gradients[0].numel(),
         noise=noise.by_tensor,
         noise_values=noise.values,
@@ -373,6 +376,7 @@ class _Replacements:
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
         self.steers_sampler = False
+        self.state = ""
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
         """Replace the record of a place by each of these in turn."""
@@ -385,6 +389,8 @@ class _Replacements:
                 continue
             if (leak := leak_of(b, c)) is not None:
                 self.leaks.append(Leak(leak.what, at.place, leak.tensor))
+            else:
+                self.state = self.state or other_state(b, c) or ""
             at.versions.append(c)
             at.crafts.append(craft)
         at.agree = agreement([b, *at.versions], a.steps)
@@ -459,6 +465,7 @@ def _of_records(
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
         "leaks": tuple(leaks),
+        "state": shown.state,
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
@@ -470,6 +477,9 @@ def _of_records(
         "tries": tries,
         "sizes": sizes,
         # Of batches of one size, what is added to each update beside the records would count as theirs.
+        "length": _length(deep, batches.lengths.usual),
+        "groups": batches.lengths.groups,
+        "loudest": batches.lengths.loudest,
         "alone": batches.alone if apart < ADDS_UP and len(set(sizes)) > 1 else np.zeros(0),
         "together": apart,
         "same_norm": _have_one_norm(b, deep),
@@ -477,6 +487,16 @@ def _of_records(
         "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
     }
     return along(runs, a, b, noise, places) if noise.values else (1.0, 1.0), found
+
+
+def _length(deep: Sequence[Place], alone: float) -> float:
+    """What one record adds at the median step that it is in, in the gradient's own units."""
+    moved = [
+        float(np.median([radius(at.raw[:, :, step]) for step in np.flatnonzero(at.present)]))
+        for at in deep
+        if at.present.any()
+    ]
+    return float(np.nanmax([alone, *moved])) if moved or not math.isnan(alone) else math.nan
 
 
 def _distances(

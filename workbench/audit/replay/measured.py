@@ -39,6 +39,7 @@ class Measured:
 
     Attributes:
         steps: T, the number of optimizer steps.
+        records: N, the records that it trains on.
         parameters: d, the trained parameters.
         noise: Standard deviation of the noise by tensor, over all steps; 0 where there is none.
         noise_values: Number of noise values behind the least known scale.
@@ -82,10 +83,17 @@ class Measured:
             where that is not known. Empty where batches could not be counted, or records change what others
             add.
         replaced: Half of the largest distance of two crafts' updates, likewise.
+        length: What one record adds at the median step, in the gradient's own units; NaN where none moves
+            any update.
+        groups: The largest length of each group of tensors over that of all, where each is clipped by itself.
+        loudest: The least and the most that a record 100,000 times as loud as the data adds; NaN where that
+            is not known.
         loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
             clipped, NaN where records have no loudness.
         naked: Tensors that a record moves where they have no noise.
         leaks: What left the training past the noise.
+        state: What the optimizer keeps otherwise at the end where a record is replaced, by its name, although
+            nothing leaks; empty where it keeps the same.
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
@@ -93,6 +101,7 @@ class Measured:
     """
 
     steps: int
+    records: int
     parameters: int
     noise: Mapping[str, float]
     noise_values: int
@@ -132,9 +141,13 @@ class Measured:
     added: FloatArray
     alone: FloatArray
     replaced: FloatArray
+    length: float
+    groups: Mapping[str, float]
+    loudest: tuple[float, float]
     loudness: float
     naked: tuple[str, ...]
     leaks: tuple[Leak, ...]
+    state: str
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
@@ -159,6 +172,7 @@ class NotMeasured:
 
 
 _NUMBERS = (
+    "length",
     "loudness",
     "stretched",
     "unseen",
@@ -191,6 +205,7 @@ def measured_from(form: Mapping[str, Any]) -> Measured:
             "failed": tuple(form["failed"]),
             "sizes": tuple(form["sizes"]),
             "seeds": tuple(form["seeds"]),
+            "loudest": tuple(map(float, form["loudest"])),
             "leaks": tuple(Leak(**leak) for leak in form["leaks"]),
             "noise": {name: float(value) for name, value in form["noise"].items()},
             **{name: float(form[name]) for name in _NUMBERS},

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.audit.replay.clipping import Clips, clips_told_to
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.recording import Layout, Recording, flat, shared
+from workbench.audit.replay.recording import Layout, Recording, flat, shared, states_of
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
 from workbench.training.devices import random_states
@@ -108,7 +108,7 @@ def recorded(
         watch.called.clear()
         kept.result = result() if callable(result) else result
         kept.elsewhere += len(kept.early)
-        kept.buffers = watch.buffers()
+        kept.buffers, kept.states = watch.buffers(), watch.states()
         if watch.silence is not None:
             watch.silence.end_interval()
             kept.draws.append(watch.silence.draws())
@@ -287,6 +287,10 @@ class _Watch:
                 if buffer is not None and name not in module._non_persistent_buffers_set:
                     found.setdefault(id(buffer), (name, buffer.detach().cpu().clone()))
         return tuple(found.values())
+
+    def states(self) -> tuple[tuple[str, Tensor], ...]:
+        """What the optimizers keep of their parameters."""
+        return states_of(self._held)
 
     def step(self) -> int:
         """Number of steps so far."""

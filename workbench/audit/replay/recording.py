@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,7 @@ class Recording:
         result: What the function returned.
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
             the calls.
+        states: What the optimizers keep at the end, likewise.
         recognised: How many draws of noise were met, by their kind.
         numbers: How many numbers they had in all.
         noises: A hash of each of them that has `LEAST` numbers.
@@ -79,6 +80,7 @@ class Recording:
     inner: list[bool] = field(default_factory=list)
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
+    states: tuple[tuple[str, Tensor], ...] = ()
     recognised: dict[str, int] = field(default_factory=dict)
     numbers: int = 0
     noises: list[int] = field(default_factory=list)
@@ -99,6 +101,18 @@ class Recording:
             kept.pop()
         for kept in (self.draws, self.chosen):
             del kept[-1:]
+
+
+def states_of(optimizers: Iterable[torch.optim.Optimizer]) -> tuple[tuple[str, Tensor], ...]:
+    """Copies of the tensors that optimizers keep of their parameters (moments), in the order of these."""
+    return tuple(
+        (str(name), value.detach().cpu().clone())
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        for name, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    )
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:

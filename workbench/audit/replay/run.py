@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.audit.replay.judging import Replayed, judged
 from workbench.audit.replay.measured import Measured, measured_from
+from workbench.audit.replay.stated import Stated
 from workbench.audit.user_training import SOURCE, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.keys import JSON, plain
@@ -19,7 +20,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 10
+FORM = 11
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -78,7 +79,7 @@ def play(
 
 
 def judged_record(
-    claim: Claim, record: Mapping[str, Any], *, confidence: float
+    claim: Claim, record: Mapping[str, Any], *, confidence: float, stated: Stated | None = None
 ) -> tuple[Verdict | None, dict[str, JSON]]:
     """The verdict of a replay, None where the training cannot be replayed, and its form for the report.
 
@@ -91,12 +92,12 @@ def judged_record(
         verdict = Verdict(kind=VerdictKind.INVALID, sentence=sentence, significance=1.0 - confidence)
         return None, {**form, "verdict": plain(verdict), "rows": [], "cost": record["cost"]}
     run = measured_from(form)
-    found = judged(claim, run, confidence=confidence)
-    whole = {**form, **plain(found), "claim": claim.describe(), "rows": _rows(claim, run, found)}
+    found = judged(claim, run, confidence=confidence, stated=stated)
+    whole = {**form, **plain(found), "claim": claim.describe(), "rows": _rows(claim, run, found, stated)}
     return found.verdict, {**whole, "cost": record["cost"]}
 
 
-def _rows(claim: Claim, run: Measured, found: Replayed) -> list[list[str]]:
+def _rows(claim: Claim, run: Measured, found: Replayed, stated: Stated | None) -> list[list[str]]:
     """The run as it was, for a reader: names and values, then each fault."""
     sampler, delta = found.sampler, claim.guarantee.to_json()["delta"]
     rate = f"{sampler.kind}, rate {sampler.rate:.3g} [{sampler.lower:.3g}, {sampler.upper:.3g}]"
@@ -108,6 +109,7 @@ def _rows(claim: Claim, run: Measured, found: Replayed) -> list[list[str]]:
         ["noise over what one record adds", f"{found.multiplier:.4g}"],
         ["draws of noise", drawn],
         ["epsilon by its own measure", bounds],
+        *([["stated", stated.describe()]] if stated is not None else []),
         *([f"fault: {fault.part}", fault.says] for fault in found.faults),
         *([] if run.scores_repeat else [["scores", "differ between equal runs, so they are not compared"]]),
         *([["caution", found.caution]] if found.caution else []),
