@@ -1,8 +1,10 @@
-"""For all tests: the folder of helpers that several files share, and torch on one thread."""
+"""For all tests: the folder of helpers that several files share, torch on one thread, and a limit of time."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,15 @@ import pytest
 # Test files are no packages (`--import-mode=importlib`), so a helper next to one could not be imported;
 # `oracles` holds slow exact twins, which benchmarks use too.
 sys.path[:0] = [str(Path(__file__).with_name("helpers")), str(Path(__file__).parent)]
+
+STARTED = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip slow tests that would begin later than `WORKBENCH_SLOW_SECONDS` after the start; CI sets it."""
+    limit = float(os.environ.get("WORKBENCH_SLOW_SECONDS", "inf"))
+    if item.get_closest_marker("slow") and time.monotonic() - STARTED > limit:
+        pytest.skip(f"the {limit:g} s for slow tests are over")
 
 
 @pytest.fixture(params=["cuda", "mps", pytest.param("accelerator", marks=pytest.mark.gpu)])
