@@ -161,7 +161,7 @@ def test_the_mechanism_releases_the_third_symbol_that_the_remark_on_lemma_1_is_a
     assert _zero_signs("silent") > 0
     assert _zero_signs("coin") == 0
     found = registry.create("claim_check", "ferret_zero_gradient")
-    assert found.verdict is HOLDS_UNDER
+    assert found.verdict is REFUTED
     assert float(found.counterexample["leak_nats"]) == pytest.approx(np.log(3), rel=1e-5)
 
 

@@ -22,7 +22,6 @@ from workbench.attacks.claim_checks.shared.claims import (
     ball,
     counterexample_if,
     gaussian_delta,
-    in_balls,
     is_proven,
     prove_that,
     setting,
@@ -374,7 +373,10 @@ def _violations(apart: Any, epsilon: str) -> Any:
 
 
 @register("claim_check", "dp_weights_budget_range")
-@in_balls
+@setting(
+    "neighbours that differ in one record; the adversary guesses which of the two it was, at even odds, from "
+    "whatever the guarantee is about; delta 1e-6; exact for the worst mechanism of the guarantee"
+)
 def dp_weights_budget_range(
     *, budgets: Sequence[str] = ("1", "10", "100", "1000"), success: str = "0.9999"
 ) -> Finding:
