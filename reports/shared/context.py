@@ -131,14 +131,15 @@ class Context:
     declared: Declared
     functions: PaperFunctions
     made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    read: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Something that several parts of a report need, made once."""
         if name not in self.made:
-            with self.outcomes.reading() as read:
-                self.made[name] = make(), read
-        kept: T = self.made[name][0]
-        self.outcomes.note_read(self.made[name][1])
+            with self.outcomes.reading() as self.read[name]:
+                self.made[name] = make()
+        self.outcomes.note_read(self.read.get(name, ()))
+        kept: T = self.made[name]
         return kept
 
     @property

@@ -34,9 +34,11 @@ def train(folder: Path, body: str) -> str:
     return f"{folder / 'mine.py'}:train"
 
 
-def audited(spec: str, folder: Path, *more: str, claim: str = "epsilon=1,delta=1e-5") -> dict:  # type: ignore[type-arg]
+def audited(  # type: ignore[type-arg]
+    spec: str, folder: Path, *more: str, claim: str = "epsilon=1,delta=1e-5", workers: int = 1
+) -> dict:
     words = ["audit", "--train", spec, "--claim", f"{claim},adjacency=add-remove", "--corpus", "digits"]
-    words += ["--candidates", "60", "--canaries", "0", "--no-replay", "--workers", "1", "--quiet"]
+    words += ["--candidates", "60", "--canaries", "0", "--no-replay", "--workers", str(workers), "--quiet"]
     code = main([*words, "--out", str(folder), *more])
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert code == report["exit_code"]
@@ -96,7 +98,7 @@ def test_a_game_that_is_watched_ends_when_it_refutes_whoever_trains(tmp_path: Pa
     assert done < 100
     assert f"{done} of at most 300 times, until the claim is refuted" in game["game"]["description"]
     assert f"It was refuted after {done} scores, in their order." in game["verdict"]["sentence"]
-    alike = audited(spec, tmp_path / "two", *more, "--workers", "2")["subjects"][0]["attacks"][1]
+    alike = audited(spec, tmp_path / "two", *more, workers=2)["subjects"][0]["attacks"][1]
     assert alike["scores"] == game["scores"]
     kept = audited(
         train(tmp_path, GAUSSIAN.format(scale=0.1)), tmp_path / "kept", *more[2:], "--retrain", "60"
@@ -166,7 +168,7 @@ def test_unusable_numbers_are_refused_before_any_work(
         (["--train", spec, "--retrain", "5"], "--retrain must be a whole number >= 20, got 5"),
         (["--scores", "x.csv", "--retrain", "50"], "--retrain goes with --train, not with --scores"),
         (["--retrain", "50"], "--retrain goes with --train, not with an audit of a mechanism"),
-        (["--train", spec, "--sequential"], "--sequential watches the trainings of --retrain N, which is"),
+        (["--train", spec, "--sequential"], "--sequential watches the trainings of --retrain, which is"),
         (["--sequential"], "attacks of many trainings, and 'loss' scores one: leave it out"),
         (
             ["--sequential", "--mechanism", "ferret"],
