@@ -349,7 +349,7 @@ def test_the_number_is_in_the_currency_of_the_mechanism() -> None:
     [
         ("--epsilon 0.5 --claim nats=1,secret=record", "--epsilon and --claim exclude each other"),
         ("--epsilon 0.5 --delta 1.5", "delta must be in [0, 1), got 1.5"),
-        ("--epsilon -1", "epsilon must be finite and > 0, got -1"),
+        ("--epsilon -1", "--epsilon must be finite and >= 0, got -1"),
         ("--claim epsilon=1,delta=1e-5,adjacency=add-remove --delta 0.1", "write it into --claim"),
         ("--claim mu=1,adjacency=add-remove", "ferret budgets in nats"),
         ("--claim epsilon=1,delta=1e-5,adjacency=replace-one", "the games are add-remove"),
