@@ -216,7 +216,7 @@ def test_an_emitted_test_fails_until_the_claim_is_kept(name: str, code: int, tmp
     ("words", "message"),
     [
         (["replay", "missing.py:train"], "file 'missing.py' does not exist"),
-        (["replay", "x.py:f", "--candidates", "3"], "--candidates must be at least 20, got 3"),
+        (["replay", "x.py:f", "--candidates", "3"], "--candidates must be a whole number >= 20, got 3"),
         (["replay", "x.py:f", "--confidence", "2"], "--confidence must be in (0.5, 1), got 2"),
         (
             ["replay", f"{ZOO}:correct", "--claim", "nats=0.5,secret=record"],

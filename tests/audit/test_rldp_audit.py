@@ -125,6 +125,6 @@ def test_claims_about_other_neighbours_are_refused(
     assert main(["audit", *head, *words.split(), "--out", str(tmp_path / "b")]) == 2
     assert "adds a record or removes it" in capsys.readouterr().err
     words = "--claim epsilon=4,delta=1e-5,adjacency=replace-one --mechanism dp_sgd --attack loss"
-    assert main(["audit", *head, *words.split(), "--out", str(tmp_path / "c")]) == 2
+    assert main(["audit", *head[2:], *words.split(), "--out", str(tmp_path / "c")]) == 2
     assert "dp_sgd and the games are add-remove" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()

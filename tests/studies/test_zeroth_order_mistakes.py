@@ -10,10 +10,8 @@ from workbench.audit.settings import default_settings, embedded_settings
 from workbench.cli.app import main
 from workbench.core import registry
 
-SMALL = (
-    "audit --corpus digits --model digits_logistic --candidates 40 "
-    "--steps 3 --workers 0 --no-control --out out --mechanism"
-)
+SMALL = "audit --candidates 40 --steps 3 --workers 0 --no-control --out out"
+PLACE = {"--corpus": "digits", "--model": "digits_logistic"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,9 @@ def test_a_mistake_is_told_before_any_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([*SMALL.split(), *words.split()]) == 2
+    given = ["--mechanism", *words.split()]
+    place = [word for option in PLACE.items() if option[0] not in given for word in option]
+    assert main([*SMALL.split(), *place, *given]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert message in captured.err

@@ -87,6 +87,16 @@ def pytest_collection_modifyitems(
         items.extend(collector.collect())
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Share an accountant's time among the checks that `-k`, `-m` and names on the command line chose."""
+    chosen = [item.run for item in session.items if isinstance(item, AccountantItem)]
+    cases = (getattr(item, "callspec", None) for item in session.items)
+    bodies = (case.params.get("accountant_check") for case in cases if case is not None)
+    chosen += [body.check for body in bodies if body is not None]
+    if chosen:
+        suite().share_time_among(chosen)
+
+
 @pytest.fixture
 def accountant_conformance(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """A function that runs the conformance suite on an accountant, and fails the test where a check fails.
@@ -213,15 +223,15 @@ class _Item(pytest.Item):
 class AccountantItem(_Item):
     """One check of one accountant, as a test."""
 
-    def __init__(self, *, run: Callable[[], Any], **keywords: Any) -> None:
+    def __init__(self, *, run: Any, **keywords: Any) -> None:
         super().__init__(**keywords)
-        self._run = run
+        self.run = run
 
     def runtest(self) -> None:
         """Run the check; CheckFailedError where the accountant broke the promise, or crashed and showed
         nothing.
         """
-        result = self._run()
+        result = self.run()
         self.results.append(result)
         _keep_counts(self, self.parent.name if self.parent else "", [result])
         if _fails(result, self.config, _settings(self.config)):

@@ -41,7 +41,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from workbench.attacks.accountant_checks.conformance.again import asked_again
@@ -240,7 +239,7 @@ class _Suite:
         )
         self._spent = 0.0
         self._warm = False
-        self._shares = sum(planned.share for planned in chosen)
+        self.shares = sum(planned.share for planned in chosen)
 
     def run(self, planned: Planned) -> CheckResult:
         """Run one check within its share of what is left."""
@@ -248,14 +247,14 @@ class _Suite:
         self._warm_up()
         start, extra = now(), asker.extra_seconds
         left = max(self.seconds - self._spent, 0.0)
-        share = min(planned.share / self._shares, 1.0) if self._shares > 0 else 1.0
+        share = min(planned.share / self.shares, 1.0) if self.shares > 0 else 1.0
         asker.deadline = start + (left * share if math.isfinite(left) else math.inf)
         asker.here = Tally()
         try:
             return planned.body(self.context, planned.check)
         finally:
             self._spent += now() - start - (asker.extra_seconds - extra)
-            self._shares = max(self._shares - planned.share, 0.0)
+            self.shares = max(self.shares - planned.share, 0.0)
 
     def _warm_up(self) -> None:
         """Ask once, so that importing a library counts for no check."""
@@ -266,6 +265,25 @@ class _Suite:
             asker.total, asker.here = Tally(), Tally()
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedCheck:
+    """One check of one accountant, ready to run: call it without arguments."""
+
+    suite: _Suite
+    planned: Planned
+
+    def __call__(self) -> CheckResult:
+        """Run it within its share of the accountant's time."""
+        return self.suite.run(self.planned)
+
+
+def share_time_among(checks: Sequence[PlannedCheck]) -> None:
+    """Share each accountant's time among these of its checks alone, as the others are not going to be run."""
+    for check in checks:
+        mine = [other.planned.share for other in checks if other.suite is check.suite]
+        check.suite.shares = sum(mine)
+
+
 def accountant_checks(
     accountant: Any,
     *,
@@ -273,7 +291,7 @@ def accountant_checks(
     looseness_budget: float | None = None,
     seed: int = 0,
     seconds: float | None = None,
-) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
+) -> Iterator[tuple[str, PlannedCheck]]:
     """Every check of an accountant by name, ready to run; they share its answers.
 
     Args:
@@ -286,14 +304,14 @@ def accountant_checks(
             (`GRIDS`).
 
     Yields:
-        The check's name, and a function without parameters that runs it.
+        The check's name, and the check, which runs when it is called.
 
     Raises:
         InputError: the accountant is none, or an argument is out of range.
     """
     suite = _Suite(accountant, PLAN, grid=grid, looseness_budget=looseness_budget, seed=seed, seconds=seconds)
     for planned in PLAN:
-        yield planned.check.name, partial(suite.run, planned)
+        yield planned.check.name, PlannedCheck(suite, planned)
 
 
 def run_checks(
@@ -412,14 +430,13 @@ class CheckAsTest:
 
     Attributes:
         accountant: How its tests are labelled.
+        check: What it runs.
         result: What the check found; None before it ran.
     """
 
-    def __init__(
-        self, accountant: str, check: Callable[[], CheckResult], strict: bool, has_budget: bool
-    ) -> None:
-        self.accountant, self.result = accountant, None
-        self._check, self._strict, self._has_budget = check, strict, has_budget
+    def __init__(self, accountant: str, check: PlannedCheck, strict: bool, has_budget: bool) -> None:
+        self.accountant, self.check, self.result = accountant, check, None
+        self._strict, self._has_budget = strict, has_budget
 
     result: CheckResult | None
 
@@ -427,7 +444,7 @@ class CheckAsTest:
         """Run the check, and fail, skip or pass the test."""
         import pytest
 
-        self.result = answer = self._check()
+        self.result = answer = self.check()
         if answer.status in (CheckStatus.REFUSED, CheckStatus.LEFT_OUT):
             pytest.skip(answer.describe())
         broken = breaks(answer, strict=self._strict, has_budget=self._has_budget)

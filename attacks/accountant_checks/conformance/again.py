@@ -138,7 +138,7 @@ def _in_another_process(context: Context, second: _Second) -> str:
     seconds = _START + WAITS * max(context.asker.deadline - now(), 0.0)
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         child = subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import answer_the_parent as answer; answer()"],
+            [sys.executable, "-P", "-c", f"from {__name__} import answer_the_parent as answer; answer()"],
             input=pickle.dumps((sys.path, context.target, questions)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
