@@ -63,6 +63,7 @@ def test_every_name_is_documented_and_imports_no_torch(name: str) -> None:
     assert f"`{name}`" in DOCS.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_nothing_imports_torch_before_it_trains(tmp_path: Path) -> None:
     names = sorted({*workbench._ON_DEMAND} - {"watch", "WatchCallback", "ClaimExceededWarning"})
     program = (
@@ -152,6 +153,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_has_all_its_forms(name: str, tmp_path: Path) -> None:
     make, verdict = RESULTS[name]
@@ -164,6 +166,7 @@ def test_a_result_has_all_its_forms(name: str, tmp_path: Path) -> None:
     json.dumps(found.record, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_an_accountant_may_be_a_function_a_name_or_an_object() -> None:
     class Own:
         name = "own"
@@ -303,6 +306,7 @@ def test_what_cannot_be_answered_is_unsupported() -> None:
         workbench.plan("nats=1,secret=record")
 
 
+@pytest.mark.slow
 def test_a_function_of_a_file_is_carried_to_a_worker(tmp_path: Path) -> None:
     found = workbench.audit_training(
         own_trainer, claim=CLAIM, corpus="digits", candidates=60, replay=False, canaries=0, out=tmp_path

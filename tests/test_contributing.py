@@ -74,6 +74,7 @@ def test_the_page_has_an_example_of_each_part() -> None:
     assert len(COMMANDS) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_works(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ def name_of(path: Path) -> str:
     return ".".join((places[place], *(part for part in parts if part != "__init__")))
 
 
+@pytest.mark.slow
 def test_no_imports_go_in_circles_and_no_function_hides_one() -> None:
     files = {name_of(path): path for path in modules()}
     imports = {name: imports_of(path, files) for name, path in files.items()}
@@ -130,6 +131,7 @@ def test_only_one_module_starts_a_pool_of_processes() -> None:
     assert found == ["pool.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "study",
     [pytest.param(name, marks=() if name == "rldp" else pytest.mark.slow) for name in study_names()],

@@ -44,6 +44,7 @@ def on_a_grid(sigma: float, steps: int, points: int) -> tuple[np.ndarray, np.nda
     return present / steps, without
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("sigma", "steps", "points"), [(1.0, 2, 1501), (2.0, 2, 1501), (1.0, 3, 161), (0.9, 3, 161)]
@@ -61,6 +62,7 @@ def test_few_steps_have_the_divergence_of_all_outputs(
             assert found.upper <= found.lower * 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "steps", "level"), [(1.0, 20, 0.5), (2.0, 10, 0.1)])
 def test_simulated_losses_stay_within(sigma: float, steps: int, level: float) -> None:
     """The mean over P of max(1 - exp(level - loss), 0); five deviations fail once in two million seeds."""
@@ -101,6 +103,7 @@ def test_the_upper_end_is_below_the_renyi_one(sigma: float, steps: int) -> None:
     assert renyi <= 2 * found.lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [8, 200])
 def test_it_lies_below_the_gaussian_and_near_the_poisson_sample(steps: int) -> None:
     event = RandomAllocation(noise_multiplier=1.0, steps=steps)
@@ -115,6 +118,7 @@ def test_it_lies_below_the_gaussian_and_near_the_poisson_sample(steps: int) -> N
     assert epsilon_bounds(event, 1e-5, adjacency=Adjacency.ZERO_OUT) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.3, 0.6])
 def test_little_noise_is_bounded_more_loosely(sigma: float) -> None:
     event = RandomAllocation(noise_multiplier=sigma, steps=50)
@@ -123,6 +127,7 @@ def test_little_noise_is_bounded_more_loosely(sigma: float) -> None:
     assert found.upper <= epsilon_bounds(Gaussian(noise_multiplier=sigma), 1e-5).upper * 1.02
 
 
+@pytest.mark.slow
 def test_epochs_compose() -> None:
     event = RandomAllocation(noise_multiplier=1.5, steps=3)
     twice = Composed(events=((event, 2),))

@@ -83,6 +83,7 @@ COUNTED: tuple[tuple[Event, Adjacency, float], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("event", "adjacency", "width"), COUNTED)
 def test_polynomial_encloses_what_is_known_exactly(event: Event, adjacency: Adjacency, width: float) -> None:
     known = exact.epsilon_bounds(event, 1e-5, adjacency)
@@ -134,6 +135,7 @@ def test_inversion_gives_up_where_it_cannot_converge(monkeypatch: pytest.MonkeyP
         composed_delta_inversion(run, 0.1)
 
 
+@pytest.mark.slow
 def test_all_three_agree_and_a_broken_accountant_does_not() -> None:
     """Remove is the larger order; the reverse alone, a well-known mistake, falls below the enclosure."""
     run = gaussian_run(noise_multiplier=1.0, sampling_probability=0.1, steps=50)
@@ -146,6 +148,7 @@ def test_all_three_agree_and_a_broken_accountant_does_not() -> None:
     assert composed_curves(add, COARSE)[1].delta_ends(2.0)[1] < 0.9 * polynomial.lower
 
 
+@pytest.mark.slow
 def test_heterogeneous_composition() -> None:
     mixed = Composed(
         events=(

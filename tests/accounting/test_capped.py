@@ -105,6 +105,7 @@ def test_probabilities_are_those_of_the_binomial(q: float, others: int, cap: int
         assert high == pytest.approx(low, rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "q", "dataset", "cap", "steps"),
     [(1.0, 0.01, 10_000, 130, 100), (2.0, 0.1, 1000, 110, 50), (1.0, 0.02, 500, 10, 10)],

@@ -403,6 +403,7 @@ def corners() -> list[tuple[float, float, int, float]]:
     return list(itertools.product((0.3, 1.0, 50.0), (1e-4, 0.01, 0.5), (10, 1000), (1e-3, 1e-5, 1e-10)))
 
 
+@pytest.mark.slow
 def test_bounds_are_narrow_and_consistent_over_the_goal_grid() -> None:
     wide = []
     for sigma, q, steps, delta in corners():
@@ -458,6 +459,7 @@ def test_laws_mirror_onto_themselves() -> None:
         assert total == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta", "width"),
     [

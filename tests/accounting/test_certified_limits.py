@@ -287,6 +287,7 @@ def test_finite_pairs_that_no_grid_holds_are_refused(pair: FinitePair, message: 
         epsilon_bounds(Composed(events=((pair, 1), (Laplace(scale=1.0), 1))), 1e-3)
 
 
+@pytest.mark.slow
 def test_weak_laplace_noise_has_a_largest_loss_at_any_delta() -> None:
     found = epsilon_bounds(Composed(events=((Laplace(scale=1e3), 3),)), 1e-25)
     assert found.upper <= 3.001e-3

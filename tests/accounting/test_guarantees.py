@@ -54,6 +54,7 @@ def test_trade_off_curve_is_monotone_concave_and_above_chance(guarantee: Guarant
     assert np.all(guarantee.max_tpr((RATES[:-1] + RATES[1:]) / 2) >= chord - 1e-7)
 
 
+@pytest.mark.slow
 @given(ANY_GUARANTEE, st.floats(0.05, 0.95))
 @settings(deadline=None)
 def test_success_is_the_best_point_of_the_curve(guarantee: Guarantee, prior: float) -> None:

@@ -12,6 +12,7 @@ from workbench.accounting.certified import epsilon_bounds
 from workbench.interfaces import Adjacency, Direction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize(("rate", "steps"), [(0.1, 20), (0.01, 1000), (0.5, 100), (0.9, 3)])
 @pytest.mark.parametrize("noise", [0.05, 0.099])
@@ -32,6 +33,7 @@ def test_they_meet_the_grids_bounds(
         assert direction is Direction.ADD or loud.upper < 1.6 * loud.lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.02, 0.005, 1e-4, 1e-9])
 def test_little_noise_has_an_epsilon_within_a_fiftieth(noise: float) -> None:
     run = gaussian_run(noise_multiplier=noise, sampling_probability=0.1, steps=20)

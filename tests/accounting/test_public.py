@@ -240,6 +240,7 @@ def test_calibration_keeps_the_target_above_and_breaks_it_below(kind: str, targe
     assert any("does not rise" in text for text in found.assumptions) == (make is not None)
 
 
+@pytest.mark.slow
 def test_calibration_agrees_with_dp_accounting() -> None:
     found = accounting.calibrate(
         target_epsilon=1, target_delta=1e-5, sampling_probability=0.01, steps=1000, relative_width=1e-4

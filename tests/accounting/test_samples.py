@@ -107,6 +107,7 @@ def test_sampled_laplace_runs_agree_with_another_library(scale: float, q: float,
         assert found.lower <= peer <= found.upper * (1 + 3e-3)
 
 
+@pytest.mark.slow
 def test_sampling_everybody_is_the_laplace_event() -> None:
     always = times(SubsampledLaplace(scale=2.0, sampling_probability=1.0), 3)
     for adjacency in Adjacency:
@@ -142,6 +143,7 @@ def test_one_step_of_a_persons_records_is_its_integral(
         assert found.relative_width < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "q", "records", "steps"),
     [

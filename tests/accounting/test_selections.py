@@ -109,6 +109,7 @@ def test_the_power_of_one_choice_is_attained_by_two_candidates() -> None:
     assert found.lower == pytest.approx(growth * odds / (1 + growth * odds), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize(("scale", "count"), [(4.0, 2), (10.0, 5), (30.0, 50), (100.0, 2000)])
 def test_composed_choices_lie_between_two_candidates_and_the_pure_promise(

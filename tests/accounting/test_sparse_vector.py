@@ -58,6 +58,7 @@ def hockey_stick(p: np.ndarray, q: np.ndarray, level: float) -> float:
     return float(np.maximum(p - math.exp(level) * q, 0).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "query", "cutoff", "monotone", "adjacency"), CELLS)
 def test_no_queries_leave_the_upper_end(
     threshold: float, query: float, cutoff: int, monotone: bool, adjacency: Adjacency
@@ -173,6 +174,7 @@ def test_a_pair_below_tells_less_at_every_level(seed: int) -> None:
     assert pair_below([(to_arb(1), to_arb(1))]) == FinitePair(p=(Fraction(1),), q=(Fraction(1),))
 
 
+@pytest.mark.slow
 def test_more_answers_cost_more_and_directions_of_a_monotone_one_differ() -> None:
     found = [
         epsilon_bounds(SparseVector(threshold_scale=8.0, query_scale=16.0, cutoff=cutoff), 1e-6)
@@ -189,6 +191,7 @@ def test_more_answers_cost_more_and_directions_of_a_monotone_one_differ() -> Non
     assert add.lower > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 10, 70])
 def test_many_rounds_compose_below_the_pure_promise(count: int) -> None:
     event = Composed(

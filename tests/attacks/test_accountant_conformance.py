@@ -90,6 +90,7 @@ def _run_line(line: str, folder: Path) -> str:
     return found.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_good_accountant_passes() -> None:
     report = run_checks(good_accountant.Good(), seconds=120)
     bad = [result.describe() for result in report.results if result.status is not CheckStatus.PASSED]
@@ -107,6 +108,7 @@ def test_a_good_accountant_passes() -> None:
     assert report.result("looseness").looseness_median < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "animal", zoo.ANIMALS, ids=[f"{animal.kind.__name__}-{animal.check}" for animal in zoo.ANIMALS]
 )
@@ -150,6 +152,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARK_OF_THE_FIRST", str(tmp_path / "mark"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("places")
 @pytest.mark.parametrize("name", HIDDEN)
 def test_what_hides_between_round_values_is_found(name: str) -> None:
@@ -208,6 +211,7 @@ def test_any_beginning_of_a_grid_is_spread_over_it() -> None:
     assert min(values["delta"] for values in first) < 1e-9
 
 
+@pytest.mark.slow
 def test_counterexamples_are_small() -> None:
     """One step where one step shows the bug, and round numbers."""
     result = run_checks(
@@ -226,6 +230,7 @@ def test_same_seed_same_counterexample() -> None:
     assert first.under_reports == second.under_reports
 
 
+@pytest.mark.slow
 def test_reproductions_print_the_answer(tmp_path: Path) -> None:
     for name in ("good_accountant", "zoo_of_accountants"):
         (tmp_path / f"{name}.py").write_text((HERE / f"{name}.py").read_text())
@@ -373,6 +378,7 @@ def test_time_is_kept_and_what_is_left_out_is_counted() -> None:
     assert "left out" in " ".join(note for result in report.results for note in result.notes)
 
 
+@pytest.mark.slow
 def test_looseness_is_reported_and_held_to_a_budget() -> None:
     loose = zoo.Loose()
     without = run_checks(loose, only=["looseness"], seconds=SECONDS).results[0]
@@ -386,6 +392,7 @@ def test_looseness_is_reported_and_held_to_a_budget() -> None:
     assert over.counterexample["ratio"] > 5
 
 
+@pytest.mark.slow
 def test_reports_are_plain_json() -> None:
     report = run_checks(zoo.NanWithoutSampling(), seconds=SECONDS)
     text = json.dumps(report.to_json(), allow_nan=False)
@@ -427,6 +434,7 @@ def test_progress_is_told() -> None:
     assert told == [(GAUSSIAN, 0, 1), ("", 1, 1)]
 
 
+@pytest.mark.slow
 def test_the_certified_bounds_pass_their_own_suite() -> None:
     report = run_checks("certified", seconds=60)
     assert [result.describe() for result in report.failed] == []
@@ -465,6 +473,7 @@ def test_accountant(accountant_check):
 """
 
 
+@pytest.mark.slow
 def test_in_a_users_test_file(tmp_path: Path) -> None:
     """A project with folders of our rooms' names; one passing accountant, and one that under-reports."""
     for folder in ("data", "reports", "attacks"):

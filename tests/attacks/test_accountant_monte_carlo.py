@@ -121,6 +121,7 @@ def test_intervals_cover_the_truth(name: str) -> None:
         assert missed <= binom.isf(1e-6, repeats, 0.1), method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "gaussian at 1e-8", "subsampled at 1e-12", "permuted"])
 def test_half_the_width_is_caught(name: str) -> None:
     """The negative control: half the interval is outside the limit, also where weights are tiny."""

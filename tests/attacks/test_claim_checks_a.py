@@ -160,6 +160,7 @@ def run(name: str, **parameters: Any) -> Finding:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_claims_get_the_verdicts_that_we_report(name: str) -> None:
     found = run(name)
@@ -222,6 +223,7 @@ def _attacked_runs(*, groups: int, fire: float, present: bool, runs: int) -> flo
     return shown / runs
 
 
+@pytest.mark.slow
 def test_the_attack_on_a_ferret_run_succeeds_as_often_as_stated() -> None:
     found = run("ferret_same_epsilon", budgets=("1",))
     stated = 2 * float(found.counterexample["success"]) - 1

@@ -17,6 +17,7 @@ def found(name: str, **parameters: float) -> Finding:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampled", "certified", "mended"),
     [

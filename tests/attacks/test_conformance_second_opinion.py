@@ -106,6 +106,7 @@ def test_both_directions_count() -> None:
     assert values == pytest.approx([values[0]] * 3, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_it_confirms_what_is_below_and_denies_what_is_above() -> None:
     for event, delta, adjacency in CASES[:3]:
         question = Question(quantity="epsilon", event=event, argument=delta, adjacency=adjacency)

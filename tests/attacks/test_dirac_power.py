@@ -31,6 +31,7 @@ def one_release(epsilon: float) -> Subject:
     return subject
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "observations", "audits", "floor"),
     [  # The floors are the project's goals; the information limits are 0.87, 0.96 and 0.96.

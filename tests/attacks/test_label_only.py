@@ -62,6 +62,7 @@ def test_the_score_is_the_share_of_right_labels() -> None:
         assert found.values[place] == pytest.approx(right / 12)
 
 
+@pytest.mark.slow
 def test_members_score_higher_and_changed_copies_help() -> None:
     """Four pools of 100; chance reaches 0.59 (3 standard errors above one half) once in 700 times."""
     gaps, areas = [], []
@@ -75,6 +76,7 @@ def test_members_score_higher_and_changed_copies_help() -> None:
     assert np.mean(areas) > max(0.59, float(np.mean(gaps)))
 
 
+@pytest.mark.slow
 def test_a_language_model_has_the_share_of_tokens_that_it_guesses() -> None:
     corpus = registry.create("corpus", "clinical", size=16, seed=0, attributes="short")
     subject = trained(corpus.records, "tiny_gpt2", 30)

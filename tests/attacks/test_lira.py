@@ -130,6 +130,7 @@ def test_lira_beats_the_loss_attack_where_records_differ_in_difficulty(mode: str
     assert np.mean(gains) > 0.1
 
 
+@pytest.mark.slow
 def test_online_sees_differences_of_gap_that_offline_cannot() -> None:
     """Only a quarter of the records leave a trace; the online ratio leaves the others near zero.
 

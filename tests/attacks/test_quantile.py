@@ -77,6 +77,7 @@ def test_scores_of_non_members_are_calibrated() -> None:
         assert np.mean(scores > stats.norm.ppf(level)) == pytest.approx(1 - level, abs=0.07)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", ["held_out", "candidates"])
 def test_no_trace_gives_no_advantage(fit: str) -> None:
     """Two-sided Mann-Whitney test at 0.001: the false-alarm rate of this test."""

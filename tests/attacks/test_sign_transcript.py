@@ -203,6 +203,7 @@ def test_sums_near_zero_are_rounding_and_prove_nothing() -> None:
     assert ratio(steady, s=0.5) == CERTAIN  # No batch of positive numbers is negative.
 
 
+@pytest.mark.slow
 def test_ratios_average_to_the_share_of_possible_releases() -> None:
     """E_out[exp(score)] = 1 - P_in[certain]: both by the same 4,000 trials of a Z-channel.
 

@@ -191,11 +191,13 @@ def simulated(mu: float, statistic: str) -> Iterator[VerdictKind]:
         yield judge(CLAIM, evidence, confidence=0.95, generator=np.random.default_rng(seed)).kind
 
 
+@pytest.mark.slow
 def test_weights_at_the_claims_own_distance_are_refuted_no_oftener_than_stated() -> None:
     # A true claim, and tight: at most 5 % of the audits refute it; 24 of 200 have a probability of 7e-5.
     assert refuted_of(simulated(mu_of_epsilon(1.0, 1e-4), "vector")) < 24
 
 
+@pytest.mark.slow
 def test_weights_that_are_far_apart_are_refuted() -> None:
     assert refuted_of(simulated(6.0, "vector")) > 150
 
@@ -248,6 +250,7 @@ def test_the_game_is_the_claims() -> None:
         audit_weights(honest(), make_plan(), attack, claim=replace(CLAIM, guarantee=NoGuarantee()), seed=1)
 
 
+@pytest.mark.slow
 def test_any_gradient_mechanism_can_be_played() -> None:
     # DP-SGD noises every update: its references are releases, and there is no noise besides.
     plan = make_plan(sampling=Sampling.POISSON, budget=ApproximateDP(epsilon=8.0, delta=1e-5))

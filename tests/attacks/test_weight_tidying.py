@@ -211,6 +211,7 @@ def test_equation_45_is_as_printed() -> None:
 QUICK = {"releases": 300, "runs": 20, "steps": 3, "sampling_probability": 0.5}
 
 
+@pytest.mark.slow
 def test_the_ledgers_check_lets_the_judge_decide() -> None:
     """At sigma = 0.4 the tidying adversary needs few trials; at honest noise none of them refutes.
 

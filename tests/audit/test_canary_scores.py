@@ -67,6 +67,7 @@ def test_scores_that_are_not_finite_come_before_or_after_all_others() -> None:
             finite(alike)
 
 
+@pytest.mark.slow
 def test_a_training_that_remembers_crafted_records_alone_is_refuted(tmp_path: Path) -> None:
     body = (
         "    seen = {r['id'] for r in records if max(r['image']) > 1}\n"
@@ -83,6 +84,7 @@ def test_a_training_that_remembers_crafted_records_alone_is_refuted(tmp_path: Pa
     assert left["attack"] == "white-box canaries"
 
 
+@pytest.mark.slow
 def test_a_loader_that_refuses_crafted_records_leaves_natural_ones(tmp_path: Path) -> None:
     body = (
         "    if max(max(r['image']) for r in records) > 1:\n"
@@ -100,6 +102,7 @@ def test_a_loader_that_refuses_crafted_records_leaves_natural_ones(tmp_path: Pat
         assert "\n" not in left["reason"]
 
 
+@pytest.mark.slow
 def test_kinds_are_chosen_and_refused_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,7 @@ def audited(place: Path, out: Path, *more: str, model: str = "trained", others: 
     return report
 
 
+@pytest.mark.slow
 def test_memory_shows_and_refutes_only_with_a_coin(place: Path, tmp_path: Path) -> None:
     doubtful = audited(place, tmp_path, "--reference", str(place / "base"))
     assert doubtful["verdict"]["kind"] == "UNDECIDED"

@@ -139,6 +139,7 @@ def scores_of(settings: AuditSettings, out: Path) -> dict[str, list[float]]:
     return {game["attack"]: game["scores"] for subject in report["subjects"] for game in subject["attacks"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "attack"),
     [pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] in LONG else []) for pair in ON_DEVICES],

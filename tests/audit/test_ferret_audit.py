@@ -69,6 +69,7 @@ def views(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {view["key"]: view for view in report["views"]["of"]}
 
 
+@pytest.mark.slow
 def test_one_number_is_judged_in_three_views(played: tuple[Path, dict[str, Any]]) -> None:
     """Of trainings with an opposed canary 1 - (1 - s p)^(G T), near 51 %, betray it: (0.5, 1e-5)-DP falls.
 

@@ -93,6 +93,7 @@ def test_games_that_are_none_of_the_claims_are_refused(names: list[str], claim: 
         planned_games(names, claim_of(claim), **RUN)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figures")
 def test_a_plan_says_trials_cost_and_what_is_shown() -> None:
     games = planned_games(["canaries", "weights"], EPSILON_FOUR, **RUN)

@@ -106,6 +106,7 @@ def test_a_correct_trainer_is_not_refuted(name: str) -> None:
         assert 0.2 < found.lower < found.estimate < found.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRAINERS]
 )
@@ -133,6 +134,7 @@ def test_the_measured_run_is_the_run(tmp_path: Path) -> None:
     assert found["counted"] / found["tries"] == pytest.approx(0.1, rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -164,6 +166,7 @@ def audited(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-a
     return report  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "no_noise" else pytest.mark.slow) for name in AUDITED]
 )
@@ -180,6 +183,7 @@ def test_an_audit_of_training_code_replays_it(name: str, tmp_path: Path) -> None
     assert 'name="forced replay"' in junit.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_replay_can_be_left_out_and_says_nothing_of_another_release(tmp_path: Path) -> None:
     assert "replay" not in audited("no_noise", tmp_path, "--no-replay")
     claim = "epsilon=1,delta=1e-5,adjacency=add-remove,released=scores"
@@ -527,6 +531,7 @@ def recording(gradients: Tensor) -> Recording:
     return Recording(layouts=[layout], optimizers=[0] * len(gradients), gradients=list(gradients))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "coordinates"), [(10, 3), (40, 20), (40, 600)])
 def test_noise_along_the_moves_is_told_from_as_much_noise_everywhere(steps: int, coordinates: int) -> None:
     generator = torch.Generator().manual_seed(steps + coordinates)
@@ -608,6 +613,7 @@ def directions_of(first: Tensor, second: Tensor) -> tuple[float, float]:
     return stretched(noise_of(*own), own, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "coordinates"), [(2, 40), (12, 10), (12, 600), (40, 25), (40, 600)])
 def test_noise_in_all_directions_is_not_said_to_lack_some(steps: int, coordinates: int) -> None:
     generator = torch.Generator().manual_seed(steps + coordinates)

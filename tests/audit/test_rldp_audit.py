@@ -62,6 +62,7 @@ def test_a_coin_replaces_one_record_of_a_pair(candidates: int) -> None:
     assert free.sum() != 20
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_replaced_record(tmp_path: Path) -> None:
     code, report = audited("--claim epsilon=4,delta=1e-5,adjacency=replace-one", tmp_path)
     subject, control = report["subjects"]

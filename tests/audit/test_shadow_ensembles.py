@@ -83,6 +83,7 @@ def test_the_shadows_are_those_of_one_training_each(tmp_path: Path) -> None:
     assert len(set(together.included)) == 5
 
 
+@pytest.mark.slow
 def test_shadow_adapters_are_trained_together_in_jobs_of_a_few(tmp_path: Path) -> None:
     """So that workers share them; each run has its own members, and the losses of its twin."""
     audited = audited_by(settings_of(**ADAPTERS, attack_parameters={"lira": {"shadows": 5}}))[MAIN]
@@ -104,6 +105,7 @@ def test_shadow_adapters_are_trained_together_in_jobs_of_a_few(tmp_path: Path) -
     assert [len(job.payload.included) for job in many.trainings()[1:]] == [8, 8, 4]
 
 
+@pytest.mark.slow
 def test_an_audit_of_adapters_attacks_the_shadows_of_all_jobs(tmp_path: Path) -> None:
     settings = settings_of(**{**ADAPTERS, "model_parameters": {"max_length": 160}}, control=False)
     report = audit_mechanisms(settings, out=tmp_path, command="c")

@@ -37,6 +37,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return audit_mechanisms(SMALL, out=tmp_path_factory.mktemp("audit"), command="the command")
 
 
+@pytest.mark.slow
 def test_six_games_share_the_error_and_only_tidying_sees_through(report: dict[str, Any]) -> None:
     """A true claim would be refuted with probability 5 % at most; sigma is a seventh of the honest one."""
     assert json.loads(json.dumps(report, allow_nan=False)) == report

@@ -145,6 +145,7 @@ def test_a_mistake_gets_one_line(command: list[str], capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.strip().endswith("--stated steps must be a whole number >= 1, got 0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "rate", "adjacency", "multiplier", "says"),
     [

@@ -74,6 +74,7 @@ def test_trainings_that_repeat_each_other_are_counted() -> None:
     assert repeated(np.full((3, 8), np.nan)) == 0  # Trainings that diverged may differ.
 
 
+@pytest.mark.slow
 def test_a_training_of_known_strength_is_refuted_or_kept(tmp_path: Path) -> None:
     report = audited(train(tmp_path, GAUSSIAN.format(scale=4.0)), tmp_path, "--retrain", "100")
     _, game = report["subjects"][0]["attacks"]
@@ -87,6 +88,7 @@ def test_a_training_of_known_strength_is_refuted_or_kept(tmp_path: Path) -> None
     assert kept["subjects"][0]["attacks"][1]["verdict"]["kind"] == "NOT_REFUTED"
 
 
+@pytest.mark.slow
 def test_a_game_that_is_watched_ends_when_it_refutes_whoever_trains(tmp_path: Path) -> None:
     more = ["--retrain", "300", "--sequential"]
     spec = train(tmp_path, GAUSSIAN.format(scale=6.0))
@@ -108,6 +110,7 @@ def test_a_game_that_is_watched_ends_when_it_refutes_whoever_trains(tmp_path: Pa
     assert "All 60 scores were watched" in game["verdict"]["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -129,6 +132,7 @@ def test_code_that_ignores_its_seed_is_not_judged(body: str, tmp_path: Path) -> 
     assert "the code ignores its seed, or has no randomness" in score["reason"]
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_with_the_canary_leaves_the_other_games(tmp_path: Path) -> None:
     body = (
         "    if any(r['id'] == 'canary' for r in records):\n        raise ValueError('unknown record')\n"
@@ -141,6 +145,7 @@ def test_a_training_that_fails_with_the_canary_leaves_the_other_games(tmp_path: 
     assert report["unplayed"][0]["reason"].endswith("mine.py:3: ValueError: unknown record")
 
 
+@pytest.mark.slow
 def test_an_interrupted_game_goes_on_where_it_stopped(tmp_path: Path) -> None:
     body = (
         "    from pathlib import Path\n"
@@ -183,6 +188,7 @@ def test_unusable_numbers_are_refused_before_any_work(
         records_of(settings.setup(()), [place < 2 for place in range(60)])
 
 
+@pytest.mark.slow
 def test_updates_of_a_training_without_noise_tell_the_canary() -> None:
     by_scores, by_updates, included = retrained_here(
         f"{ZOO / 'dp_sgd.py'}:no_noise", trainings=60, candidates=60
@@ -230,6 +236,7 @@ def train(records, seed):
 """A trainer of mu = sqrt(5) / 3, whose noise the gradient before the step does not show."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in the step", "after the step"])
 def test_noise_that_the_gradient_before_the_step_lacks_is_seen(where: str, tmp_path: Path) -> None:
     inside = where == "in the step"
@@ -246,6 +253,7 @@ def test_noise_that_the_gradient_before_the_step_lacks_is_seen(where: str, tmp_p
     assert np.std(by_updates[included]) > 0.5 * 0.1 * 3.0 * np.sqrt(5)
 
 
+@pytest.mark.slow
 def test_a_claim_about_less_than_updates_is_not_refuted_by_them(tmp_path: Path) -> None:
     claim = "epsilon=1,delta=1e-5,released=scores"
     spec = f"{ZOO / 'dp_sgd.py'}:no_noise"

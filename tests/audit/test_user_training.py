@@ -163,6 +163,7 @@ def test_a_malformed_spec_gets_one_line(text: str) -> None:
         load_training_function(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_function_that_kills_its_worker_is_tried_again_and_then_gets_one_line(
     tmp_path: Path, comes_back: bool

@@ -47,6 +47,7 @@ def played(settings: AuditSettings, out: Path) -> dict[str, Any]:
     return audit_mechanisms(settings, out=out, command="test")
 
 
+@pytest.mark.slow
 def test_the_weights_are_played_for_beside_other_attacks(tmp_path: Path) -> None:
     report = played(SETTINGS, tmp_path)
     (subject,) = report["subjects"]

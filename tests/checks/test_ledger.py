@@ -274,6 +274,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PublishedCla
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_no_other_answer_with_it(plugin: list[PublishedClaim]) -> None:
     answers = check_claims(plugin, workers=2)
     assert [answer.claim for answer in answers] == plugin
@@ -321,6 +322,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 2.0])
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_no_worker_outlives_its_parent(

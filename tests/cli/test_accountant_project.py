@@ -34,6 +34,7 @@ def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=project, env=inherited, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_its_tests_pass_beside_folders_named_data_and_reports(project: Path) -> None:
     assert (project / "data" / "__init__.py").is_file()
     assert (project / "reports" / "__init__.py").is_file()
@@ -42,6 +43,7 @@ def test_its_tests_pass_beside_folders_named_data_and_reports(project: Path) -> 
     assert re.search(r"\d+ passed, \d+ skipped", done.stdout)
 
 
+@pytest.mark.slow
 def test_its_tests_fail_with_the_broken_accountant(project: Path) -> None:
     broken = ("--accountant", "acct:epsilon_by_epochs", "--accountant-seconds", "5")
     done = run(project, "pytest", "-q", *broken, "-k", "epsilon_by_epochs and subsampled")
@@ -50,6 +52,7 @@ def test_its_tests_fail_with_the_broken_accountant(project: Path) -> None:
     assert "from acct import epsilon_by_epochs" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("epsilon", 0), ("epsilon_by_epochs", 1)])
 def test_the_command_judges_both_accountants(name: str, code: int, project: Path) -> None:
     words = ("accountants", "check", f"acct:{name}", "--seconds", "5", "--quiet", "--junit", "out.xml")

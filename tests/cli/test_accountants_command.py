@@ -348,6 +348,7 @@ def noise_of(under_report: dict[str, Any]) -> float:
     return float(found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["broken", "shortened"])
 def test_the_reproduction_reproduces(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(f"check {own(name)} {CHEAP}", capsys)
@@ -389,6 +390,7 @@ def test_the_exit_code_says_what_was_shown(
     assert got == code
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_early_does_not_change_the_exit_code(tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "workbench.cli"),

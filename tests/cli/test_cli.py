@@ -397,6 +397,7 @@ def test_fetch_calls_the_corpus(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out == f"reviews: {Path('cache') / 'reviews'}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["--help", "audit --help", "--version", "list attacks", "list corpora", "list models"]
 )
@@ -471,6 +472,7 @@ def test_watched_scores_of_one_run_need_a_prior(tmp_path: Path, capsys: pytest.C
     assert "--sequential goes with --scores or --train or an audit of a mechanism" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "shift", "epsilon", "kind"),
     [(20, 0.0, 8, "UNDERPOWERED"), (800, 6.0, 1, "REFUTED"), (800, 0.0, 1, "NOT_REFUTED")],

@@ -106,6 +106,7 @@ def test_the_example_study_is_what_its_comments_say(profile: str, experiments: i
     assert {e.variant for e in private if e.currency is Currency.RECORD_NATS} == {"Signs"}
 
 
+@pytest.mark.slow
 def test_the_example_study_runs_and_is_reported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     chosen = ["--only", "seed=0", "--only", "seed=1", "--only", "seed=2", "--out", str(out)]

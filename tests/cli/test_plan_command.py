@@ -12,6 +12,7 @@ from workbench.cli.app import main
 CLAIM = "epsilon=8,delta=1e-5,adjacency=add-remove"
 
 
+@pytest.mark.slow
 def test_a_plan_counts_random_coins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """11,136 perfect scores do not refute epsilon 8 half of the time, 16,000 do."""
     words = ["plan", "--claim", CLAIM, "--game", "membership", "--trials", "11136", "--trials", "16000"]

@@ -76,6 +76,7 @@ def outcomes(path: Path) -> dict[tuple[str, str], str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_project_without_accountants_notices_nothing(project: Path) -> None:
     (project / "test_own.py").write_text(
         "import sys\n"
@@ -92,6 +93,7 @@ def test_a_project_without_accountants_notices_nothing(project: Path) -> None:
     assert refused.returncode == pytest.ExitCode.USAGE_ERROR
 
 
+@pytest.mark.slow
 def test_named_accountants_become_tests_without_a_test_file(project: Path) -> None:
     targets = [f"acct:{name}" for name in ("good", "broken", "refuses", "leaves", "jagged")]
     done = run_pytest(
@@ -120,6 +122,7 @@ def test_named_accountants_become_tests_without_a_test_file(project: Path) -> No
     assert "a print of" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_last_failures_are_run_again(project: Path) -> None:
     words = ("--accountant", "acct:broken", "--accountant-seconds", "2", "-k", "gaussian", "-q")
     last_line = [
@@ -134,6 +137,7 @@ def test_the_last_failures_are_run_again(project: Path) -> None:
     assert "skipped" not in again[2]
 
 
+@pytest.mark.slow
 def test_strictness_counts_every_broken_promise(project: Path) -> None:
     done = run_pytest(
         project,
@@ -145,6 +149,7 @@ def test_strictness_counts_every_broken_promise(project: Path) -> None:
     assert "looseness: failed" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_fixture_and_the_decorator(project: Path) -> None:
     (project / "test_own.py").write_text(
         "import acct\n"
@@ -176,6 +181,7 @@ def test_the_fixture_and_the_decorator(project: Path) -> None:
     assert "accountant_conformance.py" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "part"),
     [

@@ -171,6 +171,7 @@ def test_a_dry_run_says_what_it_cannot_tell(
     assert "not counted: 2 x training of dp_sgd on digits_logistic: nothing comparable was run yet" in out
 
 
+@pytest.mark.slow
 def test_failures_are_recorded_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,6 +385,7 @@ def test_shipped_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "generic" in {one["name"] for one in json.loads(capsys.readouterr().out)}
 
 
+@pytest.mark.slow
 def test_help_imports_no_heavy_package(tmp_path: Path) -> None:
     program = (
         "import sys; from workbench.cli.app import main; main(sys.argv[1:]); "

@@ -89,6 +89,7 @@ def test_corpus_of_a_file_names_it(uci_file: Path) -> None:
     assert all(re.fullmatch(r"clinical-1\d{3}", record.id) for record in corpus.records)
 
 
+@pytest.mark.slow
 def test_rldps_split_has_its_proportions_and_is_exchangeable(uci_file: Path) -> None:
     """Attack 20 %, Train 72 %, Eval 8 %: of 276 candidates and 24 held-out records of 300 in all.
 

@@ -38,6 +38,7 @@ def key(record: Record) -> object:
     return record.image if record.image is not None else normal_form(record.text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "extra"), CASES, ids=IDS)
 def test_parts_are_as_asked_for(name: str, extra: dict[str, str], arguments: Arguments) -> None:
     corpus = create(name, arguments, held_out=40, public=30, **extra)
@@ -66,6 +67,7 @@ def test_same_seed_same_corpus(name: str, extra: dict[str, str], arguments: Argu
     assert len(first.held_out) == len(first.public) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.entries("corpus"))
 @pytest.mark.parametrize(
     ("wrong", "message"),
@@ -112,6 +114,7 @@ def by_document(records: tuple[Record, ...]) -> tuple[Record, ...]:
     return tuple(Record(id=name, text=" ".join(parts)) for name, parts in texts.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "extra"), CASES, ids=IDS)
 def test_records_and_held_out_are_exchangeable(
     name: str, extra: dict[str, str], arguments: Arguments
@@ -147,6 +150,7 @@ def test_split_uses_each_record_at_most_once(a: int, b: int, c: int, spare: int,
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=6)))
 def test_dropping_duplicates_keeps_first_ones_and_is_idempotent(texts: list[str]) -> None:
     records = [Record(id=str(i), text=text) for i, text in enumerate(texts)]

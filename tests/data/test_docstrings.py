@@ -127,6 +127,7 @@ def test_packages_are_read_but_never_imported(tmp_path: Path, monkeypatch: pytes
     ]
 
 
+@pytest.mark.slow
 def test_cache_is_used_and_mended(
     cache: Path, docstrings_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

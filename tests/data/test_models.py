@@ -340,6 +340,7 @@ def test_a_gloss_is_a_text_with_its_words(tmp_path: Path) -> None:
         pretrain_tiny_gpt2.wordnet_glosses(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_recipe_script_is_deterministic_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

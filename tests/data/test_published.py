@@ -530,6 +530,7 @@ def test_the_loader_needs_no_slow_library(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_which_checks_hold_and_which_do_not() -> None:
     found = {check.name: check for check in statements.checks(DP_WEIGHTS, REPORT, PAPER)}
     held = ("RMSE", "Wilcoxon", "t statistics", "p-values", "middles", "words", "intervals and p-values")
@@ -621,6 +622,7 @@ def test_the_wilcoxon_bound_agrees_with_scipy() -> None:
     assert wilcoxon_counts(0.0, Interval.of(PrintedNumber(value=7.451e-9, decimals=12))) == [28]
 
 
+@pytest.mark.slow
 def test_group_sizes() -> None:
     found = sizes.group_sizes(PAPER)
     assert found.smallest == (10, 10)

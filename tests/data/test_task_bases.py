@@ -51,6 +51,7 @@ def test_nothing_taught_is_worded_as_a_task_is() -> None:
     assert not any("Answer:" in form or "Question:" in form for form in task_texts.ASKED_IN)
 
 
+@pytest.mark.slow
 def test_no_film_review_is_taught(vader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     films = {one.text for one in movie_reviews.load_snippets("movie_reviews")}
     taught = task_texts.ratings()
@@ -87,6 +88,7 @@ def test_words_are_tokens_and_text_comes_back(tmp_path: Path) -> None:
     assert whole[: len(tokenizer.encode("a film\nit was").ids)] == tokenizer.encode("a film\nit was").ids
 
 
+@pytest.mark.slow
 def test_an_example_ends_with_what_is_to_be_learned(vader: Path, tmp_path: Path) -> None:
     _, lesson, _ = task_bases.SentimentBase(recipe=task_bases.SENTIMENT).lesson(tmp_path)
     levels = {lesson.ids(f" {word}")[0] for _, words in task_texts.RATED_AS for word in words}
@@ -136,6 +138,7 @@ def test_a_build_goes_on_where_it_stopped_and_loads(
         registry.create("model", name, seed=0, max_length=300)
 
 
+@pytest.mark.slow
 def test_the_models_do_their_tasks(few_steps: None) -> None:
     for name in NAMES:
         bases.find(name).build(lambda step: None)

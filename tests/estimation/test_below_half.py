@@ -144,6 +144,7 @@ def test_a_study_leaves_out_what_has_no_area() -> None:
     assert "in 1 of 1 runs" in words
 
 
+@pytest.mark.slow
 def test_the_correction_for_many_runs_keeps_its_error() -> None:
     """200 studies of 20 runs without a leak: 5 are expected to be told beyond luck; 15 once in 10,000."""
     count = 0

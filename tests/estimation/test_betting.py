@@ -90,6 +90,7 @@ def share_refuted(case: tuple[str, Trials, float, float], n: int, repetitions: i
     return refuted / repetitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOUNDARIES, ids=lambda case: f"{case[0]}, {case[1]}, {case[3]:.2g}")
 def test_a_true_claim_is_refuted_at_no_time_with_more_than_the_error(
     case: tuple[str, Trials, float, float],

@@ -36,6 +36,7 @@ def within(count: int, repetitions: int, probability: float) -> bool:
     return bool(count <= stats.binom.ppf(stats.norm.cdf(3.0), repetitions, probability))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "numbers", "clustered text"])
 def test_false_alarms_stay_within_the_stated_rate(kind: str) -> None:
     """1,000 games with fair coins; false-alarm rate of this test: 0.0013 a level and kind."""

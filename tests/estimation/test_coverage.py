@@ -78,6 +78,7 @@ def cells():
                     yield pytest.param(*cell, marks=() if cell in DEFAULT_CELLS else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "truth", "n", "kind"), list(cells()))
 def test_bounds_exceed_the_truth_in_at_most_five_percent(estimator, truth, n, kind):
     generator = np.random.default_rng([n, len(truth), len(estimator), len(kind)])

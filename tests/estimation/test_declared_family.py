@@ -53,6 +53,7 @@ def best(played: Evidence, generator: np.random.Generator) -> float:
     return max(bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trials", "floor"), [(Trials.INDEPENDENT, 3.6), (Trials.ONE_RUN, 1.9)])
 def test_the_deciding_bound_on_one_gdp_beats_the_floor(
     trials: Trials, floor: float, record_property: object
@@ -64,6 +65,7 @@ def test_the_deciding_bound_on_one_gdp_beats_the_floor(
     assert np.mean(lower) > floor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [pytest.param(Trials.INDEPENDENT, marks=pytest.mark.slow), Trials.ONE_RUN])
 @pytest.mark.parametrize("truth", ["noise", "gaussian", "laplace", "randomised_response"])
 def test_the_better_of_both_bounds_covers(truth: str, trials: Trials) -> None:
@@ -119,6 +121,7 @@ def test_a_claim_of_mu_is_decided_within_the_family_from_independent_trials() ->
     )
 
 
+@pytest.mark.slow
 def test_few_scores_of_one_run_are_underpowered_with_a_family_too() -> None:
     generator = np.random.default_rng(6)
     stated = claim(ApproximateDP(epsilon=9.0, delta=DELTA))

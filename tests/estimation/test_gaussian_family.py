@@ -101,6 +101,7 @@ def test_location_does_not_depend_on_units_nor_rank_on_any_increasing_transform(
         assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("n", [100, 2000])
 @pytest.mark.parametrize("mu", [0.0, 2.0])

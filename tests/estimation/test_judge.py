@@ -336,6 +336,7 @@ def randomised_response(seed: int, n: int) -> Evidence:
     )
 
 
+@pytest.mark.slow
 def test_true_claims_are_refuted_at_most_as_often_as_the_confidence_says() -> None:
     """400 audits of a tight true claim: at most 5 % + 3 standard errors (0.033); false alarm below 0.2 %."""
     repetitions = 400
@@ -418,6 +419,7 @@ def test_labels_that_are_not_the_coins_they_should_be_are_invalid(share: float) 
     assert "coins of probability 0.5 do not give" in verdict.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
 def test_an_unknown_prior_is_paid_for(share: float) -> None:
     """Noise is refuted in at most 5 % + 3 standard errors of 300 runs; separated scores still are."""
@@ -462,6 +464,7 @@ def test_a_refutation_says_what_it_assumes() -> None:
     assert "It assumes: labels are independent coins" in judged(EPSILON_ONE, make_evidence(4.0)).sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guarantee", "quantity"),
     [

@@ -132,6 +132,7 @@ def test_success_bound_of_a_perfect_and_of_a_blind_attack():
     assert success_lower(noise, members, confidence=0.95, generator=np.random.default_rng(4)).lower < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", [GaussianDP(mu=1.0), ApproximateDP(epsilon=1.0, delta=0.05)])
 def test_a_true_guarantee_is_seldom_refuted(guarantee):
     """Members at the guarantee's own curve: u uniform for non-members, P[u <= t] = max_tpr(t) for members."""

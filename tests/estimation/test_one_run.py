@@ -129,6 +129,7 @@ def betray(n, chance, generator):
     return (members * 1.0 + 1e-3 * noise if generator.random() < chance else noise), members
 
 
+@pytest.mark.slow
 def test_delta_is_paid_for_against_a_mechanism_that_betrays_everybody_at_once():
     """True epsilon 0 at delta 0.15. Error at most 0.1; one that ignores delta errs in at least 0.15."""
     generator = np.random.default_rng(3)
@@ -141,6 +142,7 @@ def test_delta_is_paid_for_against_a_mechanism_that_betrays_everybody_at_once():
     assert unpaid / 600 > 0.1 + 3 * math.sqrt(0.09 / 600)
 
 
+@pytest.mark.slow
 def test_delta_is_paid_for_against_a_mechanism_that_betrays_a_share():
     """With chance 0.08 a twentieth of 1,000 labels is told: (0, 0.004)-DP. Ignoring delta, 95 % fails."""
     generator = np.random.default_rng(4)
@@ -157,6 +159,7 @@ def test_delta_is_paid_for_against_a_mechanism_that_betrays_a_share():
     assert unpaid / 600 > 0.05 + 3 * math.sqrt(0.0475 / 600)
 
 
+@pytest.mark.slow
 def test_dependent_scores_keep_the_error_of_the_one_run_bound():
     """Scores share one random sign and one random scale; each label is told by randomised response."""
     generator = np.random.default_rng(5)
@@ -170,6 +173,7 @@ def test_dependent_scores_keep_the_error_of_the_one_run_bound():
     assert above / 1000 <= 0.05 + 3 * math.sqrt(0.0475 / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [0.1, 0.8])
 def test_a_prior_other_than_one_half_keeps_the_error_and_the_power(prior):
     """1,000 repetitions of randomised response at epsilon 1; the bound must also exceed half the truth."""

@@ -47,6 +47,7 @@ def test_the_bound_of_coins_is_that_of_the_estimator() -> None:
     assert 80 <= sum(bound.lower >= likely - 1e-9 for bound in bounds) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", list(Trials))
 def test_trials_are_enough_for_real_coins_and_not_many_more(trials: Trials) -> None:
     for epsilon in (1.0, 4.0):

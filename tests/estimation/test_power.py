@@ -44,6 +44,7 @@ def share_refuted(stated: ApproximateDP, game: GameTerms, strength: Strength, n:
     return refuted / times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "strength", "n", "epsilon"),
     [
@@ -65,6 +66,7 @@ def test_the_power_is_the_share_of_judged_experiments_that_refute(
     assert abs(power - share) <= 3 * math.sqrt(2 * 0.25 / 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strength", ["perfect", "mu=2", pytest.param("tpr=0.3,fpr=0.01", marks=pytest.mark.slow)]
 )

@@ -77,6 +77,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "alpha", "n"), CELLS)
 def test_bounds_exceed_the_true_divergence_in_at_most_five_percent(name: str, alpha: float, n: int) -> None:
     truth, repetitions = true_renyi(name, alpha), 60 if n == 60 else 80
@@ -96,6 +97,7 @@ def least_divergence(alpha: float, luck: float, honest: float) -> float:
     return math.log(float(np.sum(p**alpha * p[[1, 0, 2]] ** (1.0 - alpha)))) / (alpha - 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("luck", "honest"), [(0.04, 0.95), (0.09, 0.8), (0.15, 0.85)])
 def test_a_run_that_puts_its_luck_into_one_case_is_covered(luck: float, honest: float) -> None:
     """Such a run breaks the bound for independent trials, which so is a negative control."""
@@ -175,6 +177,7 @@ def test_many_scores_show_more_than_two_cells_can() -> None:
     assert 0.7 < bound.lower < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "floor"), [(100, 0.09), (1000, 0.4)])
 def test_mean_bound_on_a_gaussian_beats_the_floor(n: int, floor: float) -> None:
     """The truth is 1 nat at alpha = 2; measured means are 0.14 and 0.45."""

@@ -103,6 +103,7 @@ def children(parent):
     return found
 
 
+@pytest.mark.slow
 def test_both_backends_give_the_same_results_and_failures(tasks, scratch, tmp_path):
     folder = tmp_path / "input"
     (folder / "below").mkdir(parents=True)
@@ -183,6 +184,7 @@ def test_a_listeners_own_error_is_not_the_tasks(tasks, scratch):
     assert list(scratch.place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_steps_and_names_come_from_the_pool(tasks, scratch):
     told = []
     with make_backend(workers=1, scheduler=None, scratch=scratch, listener=told.append) as backend:
@@ -224,6 +226,7 @@ def test_a_killer_fails_alone(tasks, scratch):
     assert set(scratch.place.iterdir()) == {event.folder for event in ended.values()}
 
 
+@pytest.mark.slow
 def test_a_task_killed_from_outside_is_tried_again(tasks, scratch, tmp_path):
     place = tmp_path / "process"
     with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:
@@ -254,6 +257,7 @@ def test_workers_that_cannot_start_end_the_run(tasks, scratch, tmp_path, monkeyp
     assert list(scratch.place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_close_leaves_no_process_and_no_folder(tasks, scratch, tmp_path):
     place = tmp_path / "process"
     before = set(children(os.getpid()))
@@ -269,6 +273,7 @@ def test_close_leaves_no_process_and_no_folder(tasks, scratch, tmp_path):
     backend.close()
 
 
+@pytest.mark.slow
 def test_a_task_that_takes_too_long_ends_with_its_worker(tasks, scratch):
     with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:
         backend.submit(Task(id="before", work=tasks.own_process, payload=0, limit_seconds=30.0))
@@ -281,6 +286,7 @@ def test_a_task_that_takes_too_long_ends_with_its_worker(tasks, scratch):
     assert set(scratch.place.iterdir()) == {ended[name].folder for name in ("before", "after")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grace", [10.0, 0.0])
 def test_a_task_with_grace_may_keep_its_state_when_the_pool_is_closed(tasks, scratch, tmp_path, grace):
     note = tmp_path / "note"
@@ -352,6 +358,7 @@ def parent(tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_killed_parent(parent):
     process, workers = parent
     assert all(alive(worker) for worker in workers)
@@ -360,6 +367,7 @@ def test_no_worker_outlives_a_killed_parent(parent):
     wait_for(lambda: not any(alive(worker) for worker in workers), "the workers to follow their parent")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_parent_and_workers_in_silence(parent):
     process, workers = parent
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process

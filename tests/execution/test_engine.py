@@ -43,6 +43,7 @@ def test_parts_that_a_job_reports_are_passed_on_and_known_jobs_are_not_done_agai
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.name == "file"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_first_records_that_are_enough_are_the_result(tmp_path: Path, workers: int) -> None:
     asked: list[int] = []
@@ -63,6 +64,7 @@ def test_the_first_records_that_are_enough_are_the_result(tmp_path: Path, worker
         assert kept == records[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("payload", "kind", "message"),
     [
@@ -92,6 +94,7 @@ def test_a_failed_job_raises_what_it_raised_and_what_was_done_before_stays(
     )
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_its_workers_is_inconclusive_in_one_line(tmp_path: Path) -> None:
     """Also where it leaves with exit code 0; the engine can be used again."""
     with Engine(Store(tmp_path), workers=2) as engine:

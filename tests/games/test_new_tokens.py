@@ -60,6 +60,7 @@ def model() -> LanguageModel:
     return made
 
 
+@pytest.mark.slow
 def test_a_correct_training_is_not_refuted_and_is_the_same_again(tmp_path: Path) -> None:
     first, second = judged(settings_of(), tmp_path / "a"), judged(settings_of(), tmp_path / "b")
     assert first["verdict"]["kind"] == "NOT_REFUTED"
@@ -69,6 +70,7 @@ def test_a_correct_training_is_not_refuted_and_is_the_same_again(tmp_path: Path)
     assert "400 new tokens" in first["game"]["description"]
 
 
+@pytest.mark.slow
 def test_a_training_of_too_little_noise_is_refuted_by_its_answers_alone(tmp_path: Path) -> None:
     noise = calibrate_noise_multiplier(
         target_epsilon=12.0, target_delta=DELTA, sampling_probability=0.5, steps=20

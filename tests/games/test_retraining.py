@@ -89,6 +89,7 @@ def lower(game: dict[str, Any], estimator: str) -> float:
     return float(bound["lower"])
 
 
+@pytest.mark.slow
 def test_an_audit_says_what_was_played_and_is_the_same_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_what_decides_assumes_no_family_and_the_gaussian_bound_is_beside_it(tmp_
     assert 7.3 < lower(game, "gaussian_location") < 10.5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("mechanism", ["dp_sgd", "tenth_of_the_noise", "no_clipping"])
 def test_broken_training_is_refuted_and_correct_training_is_not(mechanism: str, tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ def is_refuted(noise: float, seed: int) -> bool:
     return any(verdict.kind is VerdictKind.REFUTED for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_a_true_claim_is_hardly_ever_refuted_and_a_false_one_is() -> None:
     """Without a network. At the allowed 5 % more than 3 of 8 are an accident of 0.04 %."""
     noise = ONE_STEP.noise()

@@ -250,6 +250,7 @@ def test_a_weight_that_stays_is_read_by_everybody() -> None:
     assert release.noise == pytest.approx(sigma_0 * 0.5 / 20, rel=0.45)  # 64 draws: 9 % of standard error.
 
 
+@pytest.mark.slow
 def test_honest_noise_is_not_refuted() -> None:
     """Negative control: DP-SGD at its certified noise; a true claim is refuted with probability 5 % at most.
 

@@ -138,6 +138,7 @@ def test_what_it_refuses() -> None:
         play_subsets(stand_in.SubsetsStandIn(count=15, subsets="halves"), plan(), trials=20, seed=0)
 
 
+@pytest.mark.slow
 def test_honest_claims_stand_and_altered_mechanisms_fall() -> None:
     """60 trials; how often this happens over many games is `test_subset_power`'s."""
     attack = SubsetPosterior()
@@ -324,6 +325,7 @@ def counted_less_charged(share: float) -> PlugIn:
     return plug_in_information(played.secrets, played.codes, confidence=0.998, charged=share * played.charged)
 
 
+@pytest.mark.slow
 def test_counted_nats_are_not_above_the_ledgers_charge() -> None:
     """Bits tell less than the values that are charged; an asymptotic false alarm of 0.1 %.
 

@@ -282,6 +282,7 @@ def test_texts_are_read_in_the_mechanisms_own_arithmetic() -> None:
 # ------------------------------------------------------------------------------------------ what it is worth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zero_gradient", ["silent", "coin"])
 @pytest.mark.parametrize("noise", ["shuffled labels", "no gradient"])
 def test_pure_noise_refutes_nothing(noise: str, zero_gradient: str) -> None:
@@ -382,6 +383,7 @@ def test_ferret_where_the_truth_is_known(granularity: str, nats: float) -> None:
     assert success_of_sign(values, played.included, confidence=0.998).lower <= allowed
 
 
+@pytest.mark.slow
 def test_ferret_plays() -> None:
     """One game of FERRET: signs as predicted, in a model whose five granularities differ."""
     groups = set()

@@ -136,6 +136,7 @@ def test_each_is_registered_under_its_own_name_with_a_summary(name: str) -> None
     assert registry.entries("accountant")[name].summary.endswith(".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "factors"), LOOSENESS.items())
 def test_epsilon_of_dp_sgd_is_where_the_library_says_it_is(name: str, factors: tuple[float, float]) -> None:
     lower, upper = bracket()
@@ -263,6 +264,7 @@ TOLERANCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), TOLERANCES.items())
 def test_calibration_inverts_accounting(name: str, tolerance: tuple[float, float]) -> None:
     coarse = {"dp_accounting_pld": DPAccountingPLD(interval=1e-2), "riskcal": RiskCal(grid_step=1e-2)}
@@ -282,6 +284,7 @@ def epsilon_of_two_gaussians_and_nine_steps() -> float:
     return float(direct.compose(dp_accounting.GaussianDpEvent(1.0), 2).get_epsilon(DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["autodp", "certified", "dp_accounting_rdp", "opacus_rdp", "prv_accountant"])
 def test_different_steps_compose(name: str) -> None:
     event = composed((STEP, 5), (composed((GAUSSIAN, 1), (STEP, 2)), 2))
@@ -422,6 +425,7 @@ def test_listing_imports_no_library(tmp_path: Path) -> None:
     assert imported == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [SubsampledLaplace(scale=1.0, sampling_probability=0.1), DiscreteLaplace(noise_parameter=0.2)],

@@ -111,6 +111,7 @@ def sphere_p_values(found: FloatArray) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_directions_are_uniform_on_the_sphere() -> None:
     by_seed = np.stack([whole(seed) for seed in range(DRAWS)])
     by_step = np.stack([whole(1, step) for step in range(DRAWS)])

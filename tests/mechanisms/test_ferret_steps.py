@@ -114,6 +114,7 @@ def test_signs_are_those_of_the_full_gradient(changes: dict[str, object], own: d
     assert checked >= 5
 
 
+@pytest.mark.slow
 def test_signs_of_a_language_model_with_tied_embeddings() -> None:
     mechanism = FERRET(firing_probability=0.15, measures_quality=False, micro_batch_size=3)
     assert check_against_the_twin(text_plan(), mechanism) >= 5
@@ -283,6 +284,7 @@ def test_a_step_costs_what_its_fired_groups_need(silent_steps: str) -> None:
         assert found == expected_multiplications(subject, forward_always=forward) > 0
 
 
+@pytest.mark.slow
 def test_less_fires_at_smaller_budgets_and_costs_less() -> None:
     plan = make_plan(steps=300, sampling_probability=0.05)
     costs = [multiplications(replace(plan, budget=nats(e)), FERRET())[0] for e in (0.1, 0.5, 1.0, 2.0)]

@@ -252,6 +252,7 @@ def better_at_the_end(worth: FloatArray) -> float:
     return float(stats.mannwhitneyu(worth[-60:], worth[:60], alternative="greater").pvalue)
 
 
+@pytest.mark.slow
 def test_it_learns_which_action_pays() -> None:
     """False alarm of the rise 1e-6; the control is paid for actions that it did not take: no rise."""
     assert better_at_the_end(bandit_rewards("reparameterised", paid_by_action=True)) < 1e-6

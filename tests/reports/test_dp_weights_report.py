@@ -360,6 +360,7 @@ def test_a_lost_run_is_counted_once_however_many_comparisons_need_it() -> None:
         ), name
 
 
+@pytest.mark.slow
 def test_the_papers_criterion_is_not_quoted_where_it_can_find_nothing() -> None:
     # 4 epsilons: the signed-rank test has no p-value below 1/8; 28 can reach any level.
     found = findings_of(made_up(3), "attack-metrics-similar", "similar")

@@ -149,6 +149,7 @@ MANY = {"auc-at-chance": 10_000}
 """Members that a conclusion about one AUC by itself needs, with the luck of their draw counted."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", sorted(WORLDS))
 def test_a_conclusion_is_replicated_where_it_holds_and_not_where_it_does_not(claim: str) -> None:
     holds, fails = WORLDS[claim]
@@ -283,6 +284,7 @@ def test_a_share_of_time_that_is_not_replicated_says_its_direction(seconds: floa
     assert theirs
 
 
+@pytest.mark.slow
 def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
     results = made_up(groups=("comparison",))
     above = {
@@ -301,6 +303,7 @@ def test_a_budget_above_the_ceiling_blanks_its_cell_and_says_why() -> None:
     assert any("FERRET-2 at epsilon 2, 1 epoch (ceiling 1.386)" in note for note in capped.notes)
 
 
+@pytest.mark.slow
 def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
     results = made_up(groups=("comparison",))
     tables = tables_of(results)
@@ -330,6 +333,7 @@ def test_cells_are_means_over_models_beside_the_printed_ones() -> None:
     assert gap.ours.estimate == pytest.approx(np.mean([one.metrics[TEST] * 0.02 for one in first]))
 
 
+@pytest.mark.slow
 def test_training_that_harms_is_counted() -> None:
     # The base's test perplexity is 20.1 times the model's effect; DPSGD's 12 and all of FERRET's are below.
     for levels, worse in (({}, 0), ({"DPSGD": 30.0}, 12)):
@@ -338,6 +342,7 @@ def test_training_that_harms_is_counted() -> None:
         assert any(note.startswith(f"In {worse} of 48 settings with a budget") for note in table.notes)
 
 
+@pytest.mark.slow
 def test_the_rates_table_holds_each_model_against_its_base() -> None:
     """Half of the base's perplexity at one rate, twice at another; a cell without all its runs is blank."""
     base = made_up(groups=("untrained",)).outcomes
@@ -359,6 +364,7 @@ def test_the_rates_table_holds_each_model_against_its_base() -> None:
     assert "learning-rates" not in tables_of(made_up(groups=MAIN))
 
 
+@pytest.mark.slow
 def test_every_printed_cell_of_the_tables_has_its_place() -> None:
     tables = {name: one for name, one in tables_of(made_up(groups=MAIN)).items() if name.startswith("table-")}
     assert list(tables) == [f"table-{k}" for k in (*range(1, 7), *range(8, 15))]
@@ -376,6 +382,7 @@ def test_every_printed_cell_of_the_tables_has_its_place() -> None:
                 assert cell.why_blank or (cell.ours is not None and cell.paper is not None)
 
 
+@pytest.mark.slow
 def test_unreadable_cells_say_so() -> None:
     tables = tables_of(made_up(groups=("comparison",)))
     for name in ("table-12", "table-13", "table-14"):
@@ -389,6 +396,7 @@ def test_unreadable_cells_say_so() -> None:
             assert any(hidden.reason in cell.why_blank for cell in cells)
 
 
+@pytest.mark.slow
 def test_tables_without_times_do_not_depend_on_times() -> None:
     few = {"records": 10, "trials": 20, "epochs": (1,)}
     quick = made_up(**few)
@@ -403,6 +411,7 @@ def test_tables_without_times_do_not_depend_on_times() -> None:
         assert (texts[0] == texts[1]) == (one.id not in TIMED), one.id
 
 
+@pytest.mark.slow
 def test_equal_results_give_equal_reports_that_all_writers_take() -> None:
     few = {"records": 10, "trials": 20, "epochs": (5,)}
     one, other = (ferret(results=made_up(**few), published=PAPER) for _ in range(2))
@@ -414,6 +423,7 @@ def test_equal_results_give_equal_reports_that_all_writers_take() -> None:
             assert "nan" not in text.replace("financial", "") or name == "table_csv"
 
 
+@pytest.mark.slow
 def test_ratios_of_time_are_geometric_means_with_the_papers_quotient_below() -> None:
     results = made_up(groups=("comparison",))
     table = tables_of(results)["time-ratios"]
@@ -676,6 +686,7 @@ def test_silent_steps_keep_the_last_loss() -> None:
     assert math.isnan(final_loss(replace(outcome, training_losses=(nan, nan))))
 
 
+@pytest.mark.slow
 def test_lira_stands_beside_the_confidence_attack() -> None:
     results = made_up(groups=("comparison", "lira"), records=100, epochs=(5,))
     table = tables_of(results)["attacks"]
@@ -704,6 +715,7 @@ def test_figures_show_what_there_is() -> None:
     assert dither_figure(context_of(made_up(groups=("comparison",), records=5))) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["comparison", "head-room", "lira", "transcript", "dither"])
 def test_a_study_with_one_group_alone_is_reported(group: str) -> None:
     made = ferret(results=made_up(groups=(group,), records=10, trials=20), published=PAPER)
@@ -719,6 +731,7 @@ def test_without_published_numbers_ours_stand_alone() -> None:
     assert all(cell.paper is None for table in made.tables for _, row in table.rows for cell in row)
 
 
+@pytest.mark.slow
 def test_failures_are_counted_and_the_rest_is_reported() -> None:
     lost = dict.fromkeys(range(5), "InconclusiveError: diverged")
     made = ferret(results=made_up(groups=("comparison",), lost=lost, records=10), published=PAPER)
@@ -731,6 +744,7 @@ def test_failures_are_counted_and_the_rest_is_reported() -> None:
     assert ours.n == 4
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
     results = made_up(groups=("comparison",), records=10)
     broken = replace(results.outcomes[0], metrics={**results.outcomes[0].metrics, TEST: math.inf})

@@ -374,6 +374,7 @@ def test_a_seed_that_failed_is_no_reason_to_count_the_rest() -> None:
     assert any("diverged at step 3" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_each_group_can_be_alone() -> None:
     whole = results()
     groups = {one.experiment.group for one in whole.outcomes}

@@ -29,6 +29,7 @@ def page(request: pytest.FixtureRequest, records: Builders, tmp_path: Path) -> P
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_the_page_fetches_nothing_and_fits(chromium: Any, page: Path, width: int) -> None:
     chromium.forget()

@@ -73,6 +73,7 @@ def world(interval: int) -> StudyReport:
     return rldp(results=StudyResults(study=study, outcomes=outcomes), published=PAPER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval", "outcome"), [(2, Replication.NOT_REPLICATED), (40, Replication.NOT_TESTABLE)]
 )

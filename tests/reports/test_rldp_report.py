@@ -63,6 +63,7 @@ def number_in(cell: Cell) -> float:
 # What stands in it
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_is_there_and_can_be_written() -> None:
     found = report()
     assert [one.id for one in found.tables] == [
@@ -106,6 +107,7 @@ def test_perplexities_stand_beside_the_papers() -> None:
     assert "not part of this profile" in blank.why_blank
 
 
+@pytest.mark.slow
 def test_the_part_of_a_record_that_membership_is_scored_by_is_said() -> None:
     def ending(one: Outcome) -> Outcome:
         asked_of = {**one.experiment.attack_parameters, "ending_share": 0.25}
@@ -116,6 +118,7 @@ def test_the_part_of_a_record_that_membership_is_scored_by_is_said() -> None:
     assert "Ours are of the last 25% of each record's tokens, given the rest;" in notes
 
 
+@pytest.mark.slow
 def test_comparisons_are_corrected_for_their_number() -> None:
     found = table(report(), "comparisons")
     cells = row(found, "GPT2", "8")
@@ -248,6 +251,7 @@ def test_training_without_privacy_has_a_row_where_others_have() -> None:
         assert sorted(set(budgets)) == ["0.5", "8"], name
 
 
+@pytest.mark.slow
 def test_the_level_of_the_tests_is_the_reports() -> None:
     found = rldp(results=results(World(places=ONE)), published=PAPER, confidence=0.9)
     assert any("an error of 0.1 in each run" in note for note in table(found, "canaries").notes)

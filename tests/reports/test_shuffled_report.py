@@ -97,6 +97,7 @@ def number_in(cell: Cell) -> float:
 # What stands in it
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_is_there_and_can_be_written() -> None:
     found = report()
     ids = [one.id for one in found.tables]
@@ -474,6 +475,7 @@ def test_a_seed_that_failed_is_no_reason_to_count_the_rest() -> None:
     assert any("diverged at step 3" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_each_group_and_each_variant_can_be_alone() -> None:
     whole = results(World(seeds=1))
     for part in ({one.experiment.group for one in whole.outcomes}, {"Ghost", "Shuffled DPSGD"}):
@@ -526,6 +528,7 @@ def test_it_makes_a_page() -> None:
     assert "workbench claims shuffled_dp_sgd" in page
 
 
+@pytest.mark.slow
 def test_the_reports_tables_need_no_deep_learning(tmp_path: Path) -> None:
     code = "import sys, workbench.reports.papers.shuffled_dp_sgd.report; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)

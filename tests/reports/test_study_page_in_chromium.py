@@ -86,6 +86,7 @@ def shown(chromium: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [PHONE, TABLET, DESKTOP])
 def test_the_page_fetches_nothing_and_fits(chromium: Any, page: Path, width: int) -> None:
     chromium.forget()

@@ -149,6 +149,7 @@ def test_settings_with_fewer_seeds_catch_up_first(study: Study) -> None:
     assert len(further.study.experiments) == len(study.experiments)
 
 
+@pytest.mark.slow
 def test_a_conclusion_without_looks_counts_the_files_own_seeds(study: Study) -> None:
     read = drawn(0.0, 0.3)
     alone = Decisions(study, PAPER, {}, read).standings()[SIMILAR]
@@ -157,6 +158,7 @@ def test_a_conclusion_without_looks_counts_the_files_own_seeds(study: Study) -> 
     assert beside.finding.figures == alone.finding.figures
 
 
+@pytest.mark.slow
 def test_looks_of_one_conclusion_do_not_change_with_what_others_added(study: Study) -> None:
     read = drawn(0.02, 0.02)
     first = decided(study, AUC, read)
@@ -243,6 +245,7 @@ def decided_share(mean: float, outcome: Replication, samples: int = 400) -> floa
     return count / samples
 
 
+@pytest.mark.slow
 def test_looking_six_times_errs_in_at_most_five_percent() -> None:
     """At the end of what is claimed either answer is wrong; 8.3 % of 400 is three deviations above."""
     for outcome in (Replication.REPLICATED, Replication.NOT_REPLICATED):
@@ -251,6 +254,7 @@ def test_looking_six_times_errs_in_at_most_five_percent() -> None:
     assert decided_share(0.0, Replication.REPLICATED) >= 0.005
 
 
+@pytest.mark.slow
 def test_a_mean_of_one_spread_is_nearly_always_decided() -> None:
     assert decided_share(1.0, Replication.REPLICATED) >= 0.97
     assert decided_share(-1.0, Replication.NOT_REPLICATED) >= 0.97

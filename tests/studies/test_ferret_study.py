@@ -212,6 +212,7 @@ def _granularity(one: Experiment) -> str:
     return str(one.mechanism_parameters.get("granularity", "max"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unbuilt")
 def test_every_experiment_can_be_prepared_and_claims_its_budget() -> None:
     """Over all models, methods and budgets; nothing is trained."""

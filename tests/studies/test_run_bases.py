@@ -109,6 +109,7 @@ def test_a_stand_in_changes_the_experiments_of_its_base_alone(home: Path) -> Non
     assert starting_points.missing_bases(changed) == ()
 
 
+@pytest.mark.slow
 def test_a_stand_in_is_run_remembered_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command("run two.toml --workers 0 --base llama_base=own", capsys)
     assert code == 0
@@ -184,6 +185,7 @@ def test_nothing_is_built_that_nobody_needs(
     assert built == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_builds_nothing_says_so_and_counts_all(
     built: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:

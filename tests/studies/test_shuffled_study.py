@@ -91,6 +91,7 @@ def test_an_audit_needs_no_shared_training() -> None:
     assert len(keys) == 4
 
 
+@pytest.mark.slow
 def test_every_adversary_is_judged_in_every_game(outcomes: tuple[Outcome, ...]) -> None:
     """The same payment as in `workbench audit`: six games share the error."""
     for one in outcomes[:2]:

@@ -145,6 +145,7 @@ def test_the_workers_of_a_killed_parent_would_be_seen(tmp_path: Path) -> None:
         sleeper.communicate()
 
 
+@pytest.mark.slow
 def test_tables_that_differ_would_be_seen(undisturbed: Path, tmp_path: Path) -> None:
     """The negative control of the comparison: one experiment's accuracy, in its last digit."""
     out = tmp_path / "out"
@@ -199,6 +200,7 @@ def test_twenty_kills_of_a_pools_parent_change_nothing_and_leave_no_orphan(
 # (c) Damage on disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 30, -1])
 def test_records_cut_short_are_done_again(undisturbed: Path, tmp_path: Path, keep: int) -> None:
     out = tmp_path / "out"
@@ -274,6 +276,7 @@ def _fail_after(count: int, real: Callable[..., Any]) -> Callable[..., Any]:
     return limited
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["fsync", "rename"])
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_store_that_cannot_be_written_ends_the_run(

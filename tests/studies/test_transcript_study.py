@@ -145,6 +145,7 @@ def test_a_game_is_run_and_read_back(tmp_path: Path) -> None:
     assert played.members.tolist() == list(first.included)
 
 
+@pytest.mark.slow
 def test_what_a_game_will_cost_is_tried(tmp_path: Path) -> None:
     """Twenty times the trials cost more than twice as much, however busy the machine is meanwhile."""
     seconds = []

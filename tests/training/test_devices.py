@@ -128,6 +128,7 @@ def test_gradients_of_a_language_model_are_those_of_the_cpu(method: str, device:
     np.testing.assert_allclose(sums[1], sums[0], atol=1e-4 * float(np.abs(sums[0]).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan", [digits_plan(steps=4, learning_rate=1e-2), adapters_plan()], ids=lambda p: p.model
 )

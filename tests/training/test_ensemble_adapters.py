@@ -134,6 +134,7 @@ CASES: dict[str, tuple[GradientMechanism, dict[str, object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_model_equals_its_twin(name: str) -> None:
     """Of GPT-2's layers, on texts of unequal lengths."""
@@ -141,6 +142,7 @@ def test_each_model_equals_its_twin(name: str) -> None:
     require_twins(mechanism, plans_of(2, **changes))
 
 
+@pytest.mark.slow
 def test_without_noise_adamw_departs_no_further_than_the_loop_from_itself() -> None:
     """AdamW divides a gradient by its own size: a coordinate whose gradient is nearly zero follows rounding.
 
@@ -158,6 +160,7 @@ def test_without_noise_adamw_departs_no_further_than_the_loop_from_itself() -> N
     assert max(ours) < 10 * max(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [PRIVATE, PLAIN], ids=["private", "plain"])
 @pytest.mark.parametrize("targets", LORA_TARGETS)
 def test_linear_layers_and_all_targets_are_covered(
@@ -174,6 +177,7 @@ def test_longer_trainings_on_long_texts_equal_their_twins(mechanism: GradientMec
     require_twins(mechanism, plans_of(4, records=texts(20, longest=200), steps=30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [PRIVATE, PLAIN], ids=["private", "plain"])
 def test_a_model_does_not_depend_on_who_is_trained_with_it(mechanism: GradientMechanism) -> None:
     """Alone, and among 5 others, whose texts share its passes; up to rounding."""
@@ -184,6 +188,7 @@ def test_a_model_does_not_depend_on_who_is_trained_with_it(mechanism: GradientMe
     assert distance(many.weights[0], alone.weights[0]) < 1e-5
 
 
+@pytest.mark.slow
 def test_samples_of_many_passes_have_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether tokens or gradients limit a pass."""
     plans = plans_of(3)

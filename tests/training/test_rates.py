@@ -31,6 +31,7 @@ def make_plan(**changes: object) -> Plan:
     return replace(plan, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(
     steps=st.integers(1, 60),
     warmup=st.floats(0, 0.99),

@@ -120,6 +120,7 @@ def learned(model: DataToTextModel, steps: int) -> None:
         optimizer.step()
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_told_and_scored() -> None:
     model = small()
     before = model.task_metrics(RECORDS)
