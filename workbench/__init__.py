@@ -63,7 +63,14 @@ def __getattr__(name: str) -> Any:
         return import_module("workbench.audit")
     if name not in _ON_DEMAND:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-    return getattr(import_module(_ON_DEMAND[name]), name)
+    try:
+        return getattr(import_module(_ON_DEMAND[name]), name)
+    except ModuleNotFoundError as error:
+        from workbench.core.errors import missing_extra
+
+        if (missing := missing_extra(error, f"workbench.{name}")) is None:
+            raise
+        raise missing from error
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.core import registry
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, MissingExtraError, unknown_name
 from workbench.core.keys import JSON, plain
 
 _SHIPPED = "data/published/claims.toml"
@@ -184,13 +184,16 @@ def select_claims(claims: Sequence[PublishedClaim], filters: Iterable[str]) -> t
 
 
 def function_of(claim: PublishedClaim) -> str | None:
-    """The function that checks a claim, as `module:function`; None where nothing checks it."""
+    """The function that checks a claim, as `module:function`; None where nothing here can check it."""
     if claim.check is None:
         return None
     known = registry.entries("claim_check")
     if claim.check not in known:
         return None
-    factory = known[claim.check].factory
+    try:
+        factory = known[claim.check].factory
+    except MissingExtraError:
+        return None
     return f"{factory.__module__}:{factory.__qualname__}"
 
 
@@ -245,7 +248,10 @@ def _require_check(claim: PublishedClaim) -> None:
     if claim.check not in known:
         error = unknown_name("check", claim.check, known)
         raise InputError(f"claim {claim.id!r}: {error}")
-    accepted = inspect.signature(known[claim.check].factory).parameters
+    try:
+        accepted = inspect.signature(known[claim.check].factory).parameters
+    except MissingExtraError:  # It can be listed all the same; its check says what is missing.
+        return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
         return
     for name in (name for version in ("parameters", *VERSIONS) for name in getattr(claim, version)):

@@ -19,7 +19,7 @@ from typing import Any
 
 from workbench.checks.ledger import Method, PublishedClaim
 from workbench.core import registry
-from workbench.core.errors import InconclusiveError, InputError
+from workbench.core.errors import InconclusiveError, InputError, MissingExtraError, missing_extra
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
 from workbench.execution.backend import make_backend, run_tasks
@@ -47,6 +47,9 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 """Numerical libraries read these once, as they load; the workers share the machine."""
 
 _STAGE = "claims"
+
+NOT_CHECKED = "not checked"
+"""How a failure begins whose cause is a package that is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +118,12 @@ def check_claim(claim: PublishedClaim) -> CheckedClaim:
     except InconclusiveError as error:
         finding = Finding(verdict=VerdictKind.UNDECIDED, summary=one_line(str(error)) or "inconclusive")
     except (Exception, SystemExit) as error:
-        failure = f"the check failed: {one_line(f'{type(error).__name__}: {error}')}"
-        details = traceback.format_exc()
+        missing = missing_extra(error) if isinstance(error, ImportError) else error
+        if isinstance(missing, MissingExtraError):
+            failure = f"{NOT_CHECKED}: {missing}"
+        else:
+            failure = f"the check failed: {one_line(f'{type(error).__name__}: {error}')}"
+            details = traceback.format_exc()
     seconds = time.perf_counter() - started
     return CheckedClaim(claim=claim, finding=finding, failure=failure, details=details, seconds=seconds)
 

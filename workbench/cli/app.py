@@ -35,6 +35,7 @@ from workbench.core.errors import (
     InputError,
     InterruptedRunError,
     UnsupportedError,
+    missing_extra,
 )
 from workbench.core.one_line import one_line
 from workbench.core.version import __version__
@@ -315,6 +316,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"a name or path is no text: {error}", 2)
     except OSError as error:
         return _complain(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is not None:
+            return _complain(str(missing), 2)
+        traceback.print_exc()
+        return 70
     except BaseException:
         # Left alone, the interpreter would exit with 1, which says "refuted".
         traceback.print_exc()

@@ -1,7 +1,8 @@
 """`workbench claims`: runs the checks of published claims, and prints their verdicts.
 
 Exit code: 0 the ledger ran, whatever its verdicts (that a published claim is refuted is a finding, not a
-failure); 2 bad input; 3 a check crashed or ended without an answer. Nothing is written before all is done.
+failure); 2 bad input, or a check needs a package that is not installed; 3 a check crashed or ended without an
+answer. Nothing is written before all is done.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def claims(
 ) -> int:
     """Check the privacy claims that papers print: PROVEN, REFUTED, HOLDS UNDER, or UNDECIDED.
 
-    Exit code: 0 the checks ran, whatever they found; 2 bad input; 3 a check crashed or did not answer.
+    Exit code: 0 the checks ran, whatever they found; 2 bad input, or a check needs a package that is not
+    installed (the others ran); 3 a check crashed or did not answer.
     """
     check_scheduler(scheduler, workers)
     if json_file is not None:

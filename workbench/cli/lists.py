@@ -13,10 +13,11 @@ from typer import Argument
 from workbench.cli import terminal
 from workbench.cli.parameters import PrintJson, known
 from workbench.core import registry
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, MissingExtraError, unknown_name
 from workbench.interfaces import CorpusFacets
 
 STUDIES = "studies"
+CLAIMS = "claims"
 
 LISTS = {
     "mechanisms": "mechanism",
@@ -27,20 +28,22 @@ LISTS = {
     "accountants": "accountant",
     "study-reports": "study_report",
 }
-"""What `workbench list` finds in the registry; the studies, which are files, are listed too."""
+"""What `workbench list` finds in the registry; studies and published claims, which are files, are listed too.
+"""
 
 
 def list_names(
-    what: Annotated[str, Argument(metavar=" | ".join([*LISTS, STUDIES]), help="What to list.")],
+    what: Annotated[str, Argument(metavar=" | ".join([*LISTS, STUDIES, CLAIMS]), help="What to list.")],
     as_json: PrintJson = False,
 ) -> int:
-    """List what can be audited, and with what; and the studies that can be run.
+    """List what can be audited, and with what; the studies that can be run, and the published claims.
 
     Exit code: 0 listed, 2 bad input.
     """
-    if what not in LISTS and what != STUDIES:
-        raise unknown_name("list", what, [*LISTS, STUDIES])
-    rows = _studies() if what == STUDIES else _registered(LISTS[what])
+    if what not in (*LISTS, STUDIES, CLAIMS):
+        raise unknown_name("list", what, [*LISTS, STUDIES, CLAIMS])
+    from_files = {STUDIES: _studies, CLAIMS: _claims}
+    rows = from_files[what]() if what in from_files else _registered(LISTS[what])
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return 0
@@ -53,7 +56,16 @@ def list_names(
 
 
 def _registered(kind: str) -> list[dict[str, Any]]:
-    return [{"name": entry.name, "summary": entry.summary} for entry in registry.entries(kind).values()]
+    known = registry.entries(kind)
+    return [{"name": name, "summary": _summary(known, name)} for name in known]
+
+
+def _summary(known: registry.Entries, name: str) -> str:
+    """An entry's summary, or what its module lacks here."""
+    try:
+        return known[name].summary
+    except MissingExtraError as error:
+        return f"({error})"
 
 
 def _studies() -> list[dict[str, Any]]:
@@ -61,6 +73,16 @@ def _studies() -> list[dict[str, Any]]:
     from workbench.studies.study import profiles, study_names, title
 
     return [{"name": name, "title": title(name), "profiles": profiles(name)} for name in study_names()]
+
+
+def _claims() -> list[dict[str, Any]]:
+    """The claims of the shipped ledger, which `workbench claims` checks."""
+    from workbench.checks.ledger import load_ledger
+
+    return [
+        {"id": claim.id, "place": claim.place, "method": str(claim.method), "claim": claim.restatement}
+        for claim in load_ledger()
+    ]
 
 
 def list_accountants(as_json: PrintJson = False) -> int:

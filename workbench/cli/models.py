@@ -25,7 +25,7 @@ from typer import Argument, Option
 from workbench.cli import terminal
 from workbench.cli.display import duration, plural
 from workbench.cli.parameters import PrintJson, check_scheduler
-from workbench.core.errors import InputError, InterruptedRunError
+from workbench.core.errors import InputError, InterruptedRunError, require_package
 from workbench.core.keys import plain
 from workbench.studies import bases
 from workbench.studies.bases import BaseCard, BuildProgress, BuildStage, BuildStep
@@ -101,6 +101,7 @@ def build_models(options: BuildOptions) -> int:
 
 def _build(options: BuildOptions, names: Sequence[str]) -> None:
     """Build under the display; InterruptedRunError where the user stopped it."""
+    require_package("torch", "building a base model")
     workers = min(2, os.cpu_count() or 1) if options.workers is None else options.workers
     try:
         with build_display(quiet=options.quiet) as progress:

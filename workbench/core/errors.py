@@ -8,9 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 _MOST_NAMES = 40
 """Known names that an error lists."""
+
+_EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "peft": "train",
+    "tokenizers": "train",
+    "safetensors": "train",
+    "sklearn": "train",
+    "statsmodels": "report",
+    "stable_baselines3": "studies",
+    "gymnasium": "studies",
+    "nltk": "studies",
+    "sacrebleu": "studies",
+}
+"""Packages that the base installation lacks, and the extra that brings each."""
 
 
 class WorkbenchError(Exception):
@@ -40,6 +56,10 @@ class ArgumentError(InputError):
         return f"{self.argument}{'' if self.reason.startswith(':') else ' '}{self.reason}"
 
 
+class MissingExtraError(InputError):
+    """A package is needed that comes with an optional extra, and is not installed."""
+
+
 class ContentError(InputError):
     """A worker's files differ from those that the run was started with; the job itself is not at fault."""
 
@@ -67,3 +87,27 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     listed = f"; known: {', '.join(names[:_MOST_NAMES])}{more}"
     hint = f"; did you mean {close[0]!r}?" if close else listed
     return InputError(f"unknown {kind} {name!r}{hint}")
+
+
+def require_package(package: str, wanted: str) -> None:
+    """Raises `MissingExtraError` where a package of an extra is not installed; imports nothing."""
+    if find_spec(package) is None:
+        error = missing_extra(ModuleNotFoundError(name=package), wanted)
+        raise error or InputError(f"{wanted} needs {package}, which is not installed")
+
+
+def missing_extra(error: ImportError, wanted: str = "this") -> MissingExtraError | None:
+    """Returns the line for a failed import where an extra brings the package, else None.
+
+    `wanted` is what needs the package: `"mechanism 'dp_sgd'"`.
+
+    >>> str(missing_extra(ModuleNotFoundError("No module named 'nltk'", name="nltk")))
+    "this needs nltk, which is not installed: pip install 'lm-privacy-workbench[studies]'"
+    """
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package not in _EXTRAS:
+        return None
+    extra = _EXTRAS[package]
+    return MissingExtraError(
+        f"{wanted} needs {package}, which is not installed: pip install 'lm-privacy-workbench[{extra}]'"
+    )

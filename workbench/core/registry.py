@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, missing_extra, unknown_name
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -121,11 +121,20 @@ class Entries(Mapping[str, Entry]):
         self._kind = kind
 
     def __getitem__(self, name: str) -> Entry:
-        """Imports the entry's module and returns the entry; raises `KeyError` for an unknown name."""
+        """Imports the entry's module and returns the entry.
+
+        Raises `KeyError`: the name is unknown. `MissingExtraError`: the module needs an extra's package.
+        """
         if name not in self:
             raise KeyError(name)
         if name not in _entries[self._kind]:
-            importlib.import_module(str(_module_of(self._kind, name)))
+            try:
+                importlib.import_module(str(_module_of(self._kind, name)))
+            except ModuleNotFoundError as error:
+                known = missing_extra(error, f"{self._kind.replace('_', ' ')} {name!r}")
+                if known is None:
+                    raise
+                raise known from error
         return _entries[self._kind][name]
 
     def __contains__(self, name: object) -> bool:

@@ -37,6 +37,7 @@ from workbench.core.keys import SCHEMA
 from workbench.core.one_line import one_line
 from workbench.core.version import __version__
 from workbench.execution.base import Attempt, Backend
+from workbench.execution.processes import has_torch
 from workbench.execution.tasks import Event, Listener, Notice, Outcome, Task, failure_of, pack, perform_packed
 
 REFRESH_SECONDS = 1.0
@@ -149,6 +150,8 @@ def run_on_worker(
 
 def _one_torch_thread() -> None:
     """For good: another thread of this process may not set it back."""
+    if not has_torch():
+        return
     import torch
 
     if torch.get_num_threads() != 1:

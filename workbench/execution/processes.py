@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing import connection, parent_process, resource_tracker
 from pathlib import Path
 
@@ -34,9 +35,17 @@ def starting(environment: Mapping[str, str]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def has_torch() -> bool:
+    """Whether torch is installed; checks of claims and accountants run without it."""
+    return find_spec("torch") is not None
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Numbers depend on the number of threads, in the last digit; in this process, too, use one."""
+    if not has_torch():
+        yield
+        return
     import torch
 
     before = torch.get_num_threads()
@@ -63,6 +72,8 @@ def start_worker() -> None:
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    if not has_torch():
+        return
     import torch
 
     torch.set_num_threads(1)

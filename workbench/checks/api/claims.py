@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
-from workbench.checks.run import CheckedClaim, check_claims
+from workbench.checks.run import NOT_CHECKED, CheckedClaim, check_claims
 from workbench.core.arguments import names_of, path_of, whole_number
 from workbench.core.errors import ArgumentError, unknown_name
 from workbench.core.keys import JSON, plain
@@ -53,12 +53,17 @@ class ClaimsResult(Result):
         """How many claims have which verdict."""
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.record["counts"].items())
         noun = "claim" if len(self.checked) == 1 else "claims"
-        return f"{len(self.checked)} {noun}: {counts or 'none'} ({self.record['seconds']:.1f} s of checking)"
+        said = f"{len(self.checked)} {noun}: {counts or 'none'} ({self.record['seconds']:.1f} s of checking)"
+        missing = [answer.failure for answer in self.checked if answer.failure.startswith(NOT_CHECKED)]
+        return f"{said}; {len(missing)} {missing[0]}" if missing else said
 
     @property
     def exit_code(self) -> int:
-        """0 all checks answered, 3 one crashed or did not."""
-        return 3 if any(answer.finding is None for answer in self.checked) else 0
+        """0 all checks answered, 2 one needs a package that is not installed, 3 one crashed or did not."""
+        failures = [answer.failure for answer in self.checked if answer.finding is None]
+        if not failures:
+            return 0
+        return 2 if all(failure.startswith(NOT_CHECKED) for failure in failures) else 3
 
     def rows(self) -> list[dict[str, Any]]:
         """A row a claim."""
