@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from workbench.cli.app import main
 from workbench.core import registry
+from workbench.core.version import __version__
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,3 +40,14 @@ def test_shown_names_are_registered() -> None:
     assert {"dp_sgd", "non_private"} <= set(registry.entries("mechanism"))
     known = {"clinical", "movie_reviews", "docstrings", "digits", "text_file", "huggingface_dataset"}
     assert known <= set(registry.entries("corpus"))
+
+
+def test_the_citation_and_the_changelog_name_the_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in citation
+    assert f"({__version__})" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_a_short_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-V"]) == 0
+    assert capsys.readouterr().out == f"workbench {__version__}\n"
