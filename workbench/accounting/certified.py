@@ -47,9 +47,9 @@ from workbench.accounting.events import (
     require_event,
 )
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.accounting.grid import many_steps
+from workbench.accounting.grid import many_steps, rare_losses
 from workbench.accounting.grid.bounded_range import BoundedRangeLaw
-from workbench.accounting.grid.composition import Answer, Composition, Saddle, Step
+from workbench.accounting.grid.composition import MOST_GRIDS, Answer, Composition, Saddle, Step
 from workbench.accounting.grid.fixed_batch import FixedBatchLaw
 from workbench.accounting.grid.integer_noise import IntegerNoiseLaw
 from workbench.accounting.grid.laws import (
@@ -84,6 +84,12 @@ _TAIL = 1e-30
 
 _ORDERS = {Direction.BOTH: (False, True), Direction.REMOVE: (False,), Direction.ADD: (True,)}
 """Which orders of a pair count: the forward one is p against q, with the record against without."""
+
+_FIRST_GRIDS = 2
+"""Grids after which rare losses are bounded apart, where the bounds are still wide."""
+
+_RARE = 1e-3
+"""Sampling probability below which large losses may be rare."""
 
 METHOD = "dominating and dominated grids, tilted FFT"
 
@@ -243,10 +249,18 @@ def epsilon_bounds(
     def bounds(pair: Event) -> Bounds:
         if exact.supports(pair, adjacency, direction):
             return exact.epsilon_bounds(pair, delta, adjacency, direction)
+        if inclusions.is_seldom_in(pair, delta):
+            return Bounds(lower=0.0, upper=0.0, rigorous=True, method=inclusions.METHOD)
         loud = inclusions.epsilon_bounds(pair, delta, adjacency, direction)
         if loud is not None and inclusions.is_beyond_grids(pair):
             return loud
-        found = _grid_bounds(*_epsilon_on_grid(pair, delta, adjacency, direction, width))
+        found = _with_rare_losses(
+            _epsilon_on_grid,
+            rare_losses.EPSILON,
+            (pair, adjacency, direction),
+            delta,
+            width,
+        )
         found = _by_limit(found, width, (pair, adjacency, direction), "epsilon", delta)
         return found if loud is None else _narrower(found, loud)
 
@@ -278,7 +292,13 @@ def delta_bounds(
     def bounds(pair: Event) -> Bounds:
         if exact.supports(pair, adjacency, direction):
             return exact.delta_bounds(pair, epsilon, adjacency, direction)
-        found = _grid_bounds(*_delta_on_grid(pair, epsilon, adjacency, direction, width))
+        found = _with_rare_losses(
+            _delta_on_grid,
+            rare_losses.DELTA,
+            (pair, adjacency, direction),
+            epsilon,
+            width,
+        )
         return _by_limit(found, width, (pair, adjacency, direction), "delta", epsilon)
 
     with _within_range(event):
@@ -443,6 +463,55 @@ def _by_limit(
     return _narrower(beside, found)
 
 
+def _with_rare_losses(
+    on_grid: Callable[..., tuple[float, float]],
+    ends: rare_losses.Ends,
+    pair: tuple[Event, Adjacency, Direction],
+    value: float,
+    width: float,
+) -> Bounds:
+    """Bounds by grids; where few losses of a sampled Gaussian are large, and grids leave much, by those.
+
+    Args:
+        on_grid, ends: Answer the question at `value`.
+        pair, value, width: What is asked.
+    """
+    event, adjacency, direction = pair
+    parts = list(event.parts())
+    part, count = parts[0]
+    rare = len(parts) == 1 and isinstance(part, SubsampledGaussian) and part.sampling_probability < _RARE
+    if (
+        not rare
+        or count < rare_losses.FEWEST
+        or adjacency is Adjacency.REPLACE_ONE
+        or direction is Direction.ADD
+    ):
+        return _grid_bounds(*on_grid(event, value, adjacency, direction, width))
+    try:
+        first = _grid_bounds(*on_grid(event, value, adjacency, direction, width, grids=_FIRST_GRIDS))
+        if first.relative_width <= width:
+            return first
+    except UnsupportedError:
+        pass
+    try:
+        law = SubsampledLaw(part.noise_multiplier, part.sampling_probability)  # type: ignore[attr-defined]
+        lower, upper = ends.forward(law, count, value)
+        if direction is Direction.BOTH:
+            upper = max(upper, ends.mirrored_upper(law, count, value))
+    except UnsupportedError:
+        return _grid_bounds(*on_grid(event, value, adjacency, direction, width))
+    found = Bounds(
+        lower=max(0.0, lower),
+        upper=upper,
+        rigorous=True,
+        method=rare_losses.METHOD,
+        assumptions=ASSUMPTIONS,
+    )
+    if found.relative_width <= width:
+        return found
+    return _narrower(found, _grid_bounds(*on_grid(event, value, adjacency, direction, width)))
+
+
 def _grid_bounds(lower: float, upper: float) -> Bounds:
     return Bounds(lower=max(0.0, lower), upper=upper, rigorous=True, method=METHOD, assumptions=ASSUMPTIONS)
 
@@ -465,11 +534,17 @@ def _epsilon_question(
 
 @lru_cache(maxsize=4096)
 def _epsilon_on_grid(
-    event: Event, delta: float, adjacency: Adjacency, direction: Direction, width: float
+    event: Event,
+    delta: float,
+    adjacency: Adjacency,
+    direction: Direction,
+    width: float,
+    *,
+    grids: int = MOST_GRIDS,
 ) -> tuple[float, float]:
     """(lower, upper) over the orders of the pair."""
     composition, question = _epsilon_question(event, delta, adjacency, direction, width)
-    return composition.refined(*question)
+    return composition.refined(*question, grids=grids)
 
 
 def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> float:
@@ -480,7 +555,13 @@ def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> 
 
 @lru_cache(maxsize=4096)
 def _delta_on_grid(
-    event: Event, epsilon: float, adjacency: Adjacency, direction: Direction, width: float
+    event: Event,
+    epsilon: float,
+    adjacency: Adjacency,
+    direction: Direction,
+    width: float,
+    *,
+    grids: int = MOST_GRIDS,
 ) -> tuple[float, float]:
     """(lower, upper) over the orders of the pair."""
     composition = Composition(_steps(event, adjacency), _TAIL, _ORDERS[direction])
@@ -495,7 +576,7 @@ def _delta_on_grid(
     def answer(total: TiltedSum, shift: float, start: float) -> float:
         return total.delta(epsilon - shift if total.upper else epsilon + shift)
 
-    return composition.refined(answer, saddles, epsilon, width, at=lambda _: epsilon)
+    return composition.refined(answer, saddles, epsilon, width, at=lambda _: epsilon, grids=grids)
 
 
 @lru_cache(maxsize=4096)

@@ -47,6 +47,8 @@ _MOST_STEPS = 10**9
 _TRIED = 200
 """Numbers of steps, and thresholds, that are tried for the lower end."""
 
+METHOD = "by the number of steps that the record is in"
+
 ASSUMPTIONS = (f"SciPy's binomial and normal tails and gammaln have relative errors below {_SLACK:g}",)
 """What the bounds rest on."""
 
@@ -84,9 +86,25 @@ def epsilon_bounds(event: Event, delta: float, adjacency: Adjacency, direction: 
         lower=lower,
         upper=upper,
         rigorous=True,
-        method="by the number of steps that the record is in",
+        method=METHOD,
         assumptions=ASSUMPTIONS,
     )
+
+
+def is_seldom_in(event: Event, delta: float) -> bool:
+    """Whether the record is in a step with a probability of at most delta, so that epsilon is 0.
+
+    Then no outputs differ by more in probability, whatever they are, under any adjacency.
+
+    Raises:
+        InputError: it is no event.
+    """
+    log_never = 0.0
+    for part, count in require_event(event).parts():
+        if not isinstance(part, SubsampledGaussian) or part.sampling_probability == 1:
+            return False
+        log_never += count * math.log1p(-part.sampling_probability)
+    return -math.expm1(log_never) * (1 + _SLACK) <= delta
 
 
 def is_beyond_grids(event: Event) -> bool:

@@ -241,7 +241,9 @@ class Composition:
         saddles: Sequence[Saddle],
         epsilon: float,
         tolerance: float,
+        *,
         at: Callable[[float], float] = lambda upper: upper,
+        grids: int = MOST_GRIDS,
     ) -> tuple[float, float]:
         """Bounds over the orders of the pair, on finer and finer grids until they are narrow.
 
@@ -251,6 +253,7 @@ class Composition:
             epsilon: About where epsilon lies; decides the first grid.
             tolerance: Relative width at which to stop.
             at: Where epsilon lies, given the upper bound so far.
+            grids: Tried at most.
 
         Raises:
             UnsupportedError: the losses are spread too wide for any grid.
@@ -261,7 +264,7 @@ class Composition:
         lower, upper, gap = -math.inf, math.inf, math.inf
         other = math.inf if len(self.orders) == 2 else -math.inf
         precise, idle, fine, refused = self._count > _MANY, 0, math.inf, 0.0
-        for _ in range(MOST_GRIDS):
+        for _ in range(grids):
             try:
                 layout = self.laid_out(width, precise=precise)
                 high = self.bound(answer, at_leading, layout, mirrored=leading, upper=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -175,19 +175,24 @@ class MonotoneLaw(LossLaw):
 
     def cells(self, h: float, first: int, count: int, offset: float = 0.0) -> CellMasses:
         """Masses of half-cells of width h / 2 and bounds on their errors, as `LossLaw.cells` defines them."""
-        x, eta = self.thresholds(offset + (first + np.arange(count + 1, dtype=np.float64)) * (h / 2))
+        losses = offset + (first + np.arange(count + 1, dtype=np.float64)) * (h / 2)
+        return replace(self.cells_between(losses), first=first, offset=offset)
+
+    def cells_between(self, losses: FloatArray) -> CellMasses:
+        """Masses between increasing losses, as of half-cells; `first` and `offset` say nothing."""
+        x, eta = self.thresholds(losses)
         # Where rounding put a threshold below the one before, that one's loss is within eta of both.
         x = np.maximum.accumulate(x)
         by_mean = {mean: _masses_of(x, mean, self._sigma) for mean in self._means}
 
         def mixed(components: tuple[tuple[float, float], ...]) -> tuple[FloatArray, FloatArray]:
             parts = [(weight, *by_mean[mean]) for weight, mean in components]
-            mass: FloatArray = sum((w * m for w, m, _ in parts), np.zeros(count + 2))
+            mass: FloatArray = sum((w * m for w, m, _ in parts), np.zeros(len(losses) + 1))
             error: FloatArray = sum((w * e for w, _, e in parts), (8 + len(parts)) * ROUND_OFF * mass)
             return mass, error
 
         (p, p_error), (q, q_error) = mixed(self._p), mixed(self._q)
-        places: dict[str, Any] = {"first": first, "eta": eta, "offset": offset}
+        places: dict[str, Any] = {"first": 0, "eta": eta}
         if self._differences:
             difference, _ = mixed(self._differences)
             _, error = mixed(tuple((abs(weight), mean) for weight, mean in self._differences))

@@ -226,6 +226,34 @@ class TiltedSum:
         """The value times the scale, of which either may be out of the range of float64; at most e."""
         return math.exp(min(self._log_scale + math.log(value), 1.0)) if value > 0 else 0.0
 
+    def deltas(self) -> tuple[float, FloatArray]:
+        """The lowest loss of the window, and bounds on delta at it and at each further grid point.
+
+        Raises:
+            UnsupportedError: the window is so wide that exp of its losses leaves the range of float64.
+        """
+        away = self._losses - self._centre
+        if float(np.max(np.abs(away))) > _LARGEST_EXPONENT:
+            raise UnsupportedError("the losses are spread too wide for a table of their curve")
+        q_tails = np.cumsum((self._weights * np.exp(-away))[::-1])[::-1]
+        under_q = np.exp(away) * q_tails
+        here = np.exp(np.minimum(-self._window.theta * away, 700.0))
+        # Sums of so many numbers >= 0, one after the other; exponentials; and losses, which are rounded.
+        rounded = ROUND_OFF * (len(away) + 64 + 8 * np.abs(away) + 4 * np.abs(self._losses))
+        errors = rounded * (self._tails + under_q) + self._rounding * here
+        theta = self._window.theta
+        if self.upper:
+            values = self._tails - under_q + errors + self._above * here[-1]
+        else:
+            peak = math.pow(theta / (1 + theta), theta) / (1 + theta)
+            values = self._tails - under_q - errors - (self._above + self._below) * peak * here
+        side = 1 if self.upper else -1
+        logs = np.log(np.maximum(values, 1e-320)) + self._log_scale
+        # log_scale is the sum of as large numbers; its error is in relative_error.
+        bounds = np.exp(np.minimum(logs, 1.0)) * (1 + side * (self.relative_error + 64 * ROUND_OFF))
+        bounds = np.where(values > 0, np.maximum(bounds, 0.0), 0.0) + self.infinite * (1 + side * 1e-12)
+        return float(self._losses[0]), np.clip(bounds, math.ulp(0.0) if self.upper else 0.0, 1.0)
+
     def epsilon(self, delta: float, start: float, floor: float = 0.0) -> float:
         """Bound on epsilon at this delta, at least `floor`; inf (upper) where the window does not show it.
 
