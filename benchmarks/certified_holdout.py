@@ -12,7 +12,7 @@ decays, as with many steps. No certified interval may be disjoint from either.
 Rows go to `benchmarks/results/certified_holdout.csv` as they are found, so that a stopped run goes on; a
 summary to `benchmarks/results/certified_holdout.json`.
 
-    python benchmarks/certified_holdout.py [--cells 1000] [--seed 1126] [--seconds 8]
+    python benchmarks/certified_holdout.py [--cells 1000] [--seed 1126] [--seconds 8] [--again]
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ SLACK = 1e-6
 
 FAR = 60.0
 """Noise deviations to which outputs are looked at."""
+
+_ZOOMS, _ENOUGH = 4, 20
+"""Times that outputs of weight are looked for more closely, and how many of them are enough."""
 
 PLD_SLACK = 1e-9
 """Round-off that dp-accounting's ends are allowed."""
@@ -118,11 +121,18 @@ class Contour:
         self._steps, self._theta = steps, theta
         # The tilt moves outputs towards 1 + theta, at most, or as far the other way.
         far = min(theta, FAR * sigma) + 1 + 14 * sigma
-        coarse = np.linspace(-far, far, math.ceil(8 * far / sigma))
-        loss, log_weights = self._losses(coarse, sigma, q, added=added)
-        exponents = theta * loss + log_weights
-        matter = coarse[exponents > np.max(exponents) - 50]
-        x = np.linspace(matter[0], matter[-1], math.ceil((matter[-1] - matter[0]) / sigma * 40) + 40)
+        count, low, high = math.ceil(8 * far / sigma), -far, far
+        for _ in range(_ZOOMS):
+            coarse = np.linspace(low, high, count)
+            loss, log_weights = self._losses(coarse, sigma, q, added=added)
+            exponents = theta * loss + log_weights
+            matter = np.flatnonzero(exponents > np.max(exponents) - 50)
+            low, high = coarse[max(matter[0] - 1, 0)], coarse[min(matter[-1] + 1, count - 1)]
+            if len(matter) > _ENOUGH:
+                break
+            count = 200  # A steep tilt leaves little between two of these.
+        self._cut = max(abs(low), abs(high)) >= far or len(matter) <= _ENOUGH
+        x = np.linspace(low, high, math.ceil((high - low) / sigma * 40) + 400)
         self._loss, log_weights = self._losses(x, sigma, q, added=added)
         exponent = theta * self._loss
         log_mass = float(logsumexp(exponent + log_weights))
@@ -161,7 +171,9 @@ class Contour:
 
     def log_delta(self, epsilon: float) -> float:
         """log delta at this epsilon; NaN where the integrand does not decay, or the poles are near."""
-        u, logs = self._along if self._theta * self.deviation > 0.2 else (np.array([]), np.array([]))
+        if self._cut or self._theta * self.deviation <= 0.2:
+            return math.nan
+        u, logs = self._along
         if not len(u):
             return math.nan
         z = self._theta + 1j * u
@@ -182,8 +194,8 @@ def by_contour(sigma: float, q: float, steps: int, delta: float, near: float) ->
         def gap(log_theta: float, *, added: bool = added) -> float:
             return Contour(sigma, q, steps, math.exp(log_theta), added=added).mean - near
 
-        low, high = math.log(1e-2), math.log(1e13)
-        theta = 1e-2 if gap(low) > 0 else math.exp(brentq(gap, low, high, rtol=1e-3)) if gap(high) > 0 else 0
+        low, high = math.log(1e-6), math.log(1e13)
+        theta = 1e-6 if gap(low) > 0 else math.exp(brentq(gap, low, high, rtol=1e-3)) if gap(high) > 0 else 0
         if not theta:  # No loss of this order is as large.
             continue
         contour = Contour(sigma, q, steps, theta, added=added)
@@ -200,9 +212,9 @@ def by_contour(sigma: float, q: float, steps: int, delta: float, near: float) ->
     return max(found, default=math.nan)
 
 
-def row_of(task: tuple[int, tuple[float, float, int, float], int]) -> dict[str, Any]:
-    """One cell, asked three ways; dp-accounting where its seconds are not 0."""
-    place, cell, seconds = task
+def row_of(task: tuple[int, tuple[float, float, int, float], int, dict[str, Any]]) -> dict[str, Any]:
+    """One cell, asked three ways; dp-accounting where its seconds are not 0, and no row has its answers."""
+    place, cell, seconds, known = task
     sigma, q, steps, delta = cell
     run = gaussian_run(noise_multiplier=sigma, sampling_probability=q, steps=steps)
     start = time.perf_counter()
@@ -213,8 +225,15 @@ def row_of(task: tuple[int, tuple[float, float, int, float], int]) -> dict[str, 
         lower, upper, method = 0.0, math.inf, f"refused: {error}"
     taken = time.perf_counter() - start
     middle = (lower + upper) / 2 if lower > 0 and math.isfinite(upper) else math.nan
-    contour = by_contour(sigma, q, steps, delta, middle) if middle > 0 else math.nan
-    theirs = by_pld(sigma, q, steps, delta, seconds) if seconds else (math.nan,) * 3
+    try:
+        contour = by_contour(sigma, q, steps, delta, middle) if middle > 0 else math.nan
+    except ValueError:  # A root is looked for at a tilt so steep that no float64 follows it.
+        contour = math.nan
+    theirs: tuple[Any, ...] = (math.nan,) * 3
+    if known:
+        theirs = tuple(known[name] for name in ("pld_lower", "pld_upper", "pld_seconds"))
+    elif seconds:
+        theirs = by_pld(sigma, q, steps, delta, seconds)
     values = (place, *cell, lower, upper, taken, *theirs, contour, method)
     return dict(zip(COLUMNS, values, strict=True))
 
@@ -270,6 +289,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1126)
     parser.add_argument("--seconds", type=int, default=8, help="for dp-accounting, a cell")
     parser.add_argument("--every", type=int, default=10, help="ask dp-accounting at each so-manieth cell")
+    parser.add_argument("--again", action="store_true", help="ask anew, all but dp-accounting")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     known: dict[int, dict[str, Any]] = {}
@@ -281,19 +301,23 @@ def main() -> None:
         if place < len(drawn) and float(row["sigma"]) != drawn[place][0]:
             raise SystemExit(f"{RESULTS} holds cells of another seed: remove it first")
     tasks = [
-        (place, cell, 0 if place % options.every else options.seconds)
+        (place, cell, 0 if place % options.every else options.seconds, known.get(place, {}))
         for place, cell in enumerate(drawn)
-        if place not in known
+        if place not in known or options.again
     ]
     with RESULTS.open("a", newline="") as file, get_context("spawn").Pool(options.workers) as pool:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if not known:
+        if not file.tell():
             writer.writeheader()
         for row in pool.imap_unordered(row_of, tasks):
             writer.writerow(row)
             file.flush()
             known[row["cell"]] = row
             print(f"{len(known)}/{options.cells}", flush=True)
+    with RESULTS.open("w", newline="") as file:  # One row a cell, in their order.
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known[place] for place in sorted(known))
     found = summary([known[place] for place in sorted(known)], options.seed)
     RESULTS.with_suffix(".json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
