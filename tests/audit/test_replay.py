@@ -120,6 +120,16 @@ def test_a_trainer_gets_its_verdict_and_its_fault(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["weights_only_norm", "normalised", "small_clip"])
+def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('clipped_by_another_norm.py')}:{name}")
+    assert isinstance(found, Replayed)
+    is_wrong = name == "weights_only_norm"
+    assert found.verdict.kind == ("REFUTED" if is_wrong else "NOT_REFUTED"), found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["clip"] * is_wrong
+
+
+@pytest.mark.slow
 def test_the_measured_run_is_the_run(tmp_path: Path) -> None:
     found = replayed("correct", tmp_path, "--candidates", "300")["replay"]
     assert found["steps"] == 40

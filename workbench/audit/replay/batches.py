@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
+from torch import Tensor
 
+from workbench.audit.replay.crafts import faint
 from workbench.audit.replay.lengths import Lengths, lengths_of_one
 from workbench.audit.replay.noise import RARE, Noise
 from workbench.audit.replay.recording import Recording
@@ -29,6 +32,9 @@ MOST_COUNTED = 2**31
 MOST = 100
 """Records that a batch may have where its size is found by a common measure."""
 
+ALIKE = 1e-3
+"""Two parts of updates are one where they differ by less than this share."""
+
 LARGE = 8
 """Records that batches have on average where their common measure is taken for one record."""
 
@@ -40,8 +46,8 @@ class Batches:
     Attributes:
         sizes: Records in each batch that could be counted.
         is_whole: Whether these are the batches of nearly all steps, rather than of those that a place is in.
-        alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`; 0 where
-            that is not known.
+        alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`, of the
+            record that adds most in all; 0 where that is not known.
         lengths: The same in the gradient's own units, and tensor by tensor.
     """
 
@@ -76,13 +82,11 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
         known = _batches_with(versions, pair, agree & first.present, len(runs.records))
         if known is None:
             return Batches()
-        seen = [_Seed.of(pair, pair, a.steps)]
-        seen += [
-            _Seed.of(
-                [runs(records, forced=a, number=number, still=True) for records in everywhere], pair, a.steps
-            )
+        others = [
+            [runs(records, forced=a, number=number, still=True) for records in everywhere]
             for number in range(1, SEEDS)
         ]
+        seen = [_Seed.of(two, pair, a.steps) for two in (pair, *others)]
     except InputError:
         return Batches()
     norms = np.array([seed.lengths for seed in seen])
@@ -103,7 +107,15 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
         every = np.array([known.get(step, -1) for step in range(a.steps)])
         return Batches(list(known.values()), lengths=lengths_of_one(runs, a, first, pair, every))
     alone = _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps)
-    return Batches(counted, True, alone, lengths_of_one(runs, a, first, pair, every))
+    lengths_of_loud = lengths_of_one(runs, a, first, pair, every)
+    rows, usual = [alone], [lengths_of_loud.usual]
+    for record in faint(runs.records, first.crafts[0]):
+        parts = _parts(runs, a, record, (pair[0], every), None if alike else (others[0][0], counts[1]))
+        rows.append(_scaled(parts, noise))
+        if parts:
+            usual.append(float(np.median([float(part.norm()) for part in parts.values()])))
+    alone = max(rows, key=lambda row: float(np.square(row).sum()))
+    return Batches(counted, True, alone, replace(lengths_of_loud, usual=float(np.nanmax(usual))))
 
 
 def _farthest(first: Place) -> tuple[int, int]:
@@ -132,6 +144,66 @@ def _alone(
         scale = noise.scale[noise.scale > 0] * float(noise.by_step[step])
         alone[step] = float((update / scale).norm()) / sizes[step]
     return alone
+
+
+def _parts(
+    runs: Runs,
+    a: Recording,
+    record: Mapping[str, Any],
+    counted_run: tuple[Recording, npt.NDArray[np.int64]],
+    other: tuple[Recording, npt.NDArray[np.int64]] | None,
+) -> dict[int, Tensor]:
+    """What one of many copies of a record adds to updates, by step, where that is known.
+
+    That is an update over its size, where nothing but records is in it: then two updates at equal weights, on
+    batches of different sizes, give the same. It is a mean of what records add, and so no more than the most.
+
+    Args:
+        counted_run: A training on other copies, and its batches' sizes, -1 where they are not known.
+        other: The same under the next seed; None where nothing but records is in the updates.
+    """
+    records = runs.with_records(dict.fromkeys(range(len(runs.records)), record))
+    pairs = [counted_run, *([other] if other is not None else [])]
+    runs.expect(len(pairs))
+    try:
+        own = [runs(records, forced=a)]
+        own += [runs(records, forced=a, number=1, still=True)] if other is not None else []
+    except InputError:
+        return {}
+    parts = {}
+    is_known = np.all(
+        [
+            agreement([run, of], a.steps)[1] & (sizes >= 0)
+            for (run, sizes), of in zip(pairs, own, strict=True)
+        ],
+        axis=0,
+    )
+    for step in np.flatnonzero(is_known):
+        sizes = [int(known[step]) for _, known in pairs]
+        if 0 in sizes:
+            continue
+        parts_of_one = [run.gradients[step].double() / size for run, size in zip(own, sizes, strict=True)]
+        if other is not None:
+            # Before the first step, another seed has other weights.
+            apart = float((parts_of_one[0] - parts_of_one[1]).norm())
+            if step == 0 or sizes[0] == sizes[1] or apart > ALIKE * float(parts_of_one[0].norm()):
+                continue
+        parts[int(step)] = parts_of_one[0]
+    return parts
+
+
+def _scaled(parts: Mapping[int, Tensor], noise: Noise) -> FloatArray:
+    """Lengths in standard deviations of the noise, shape `(T,)`; 0 where nothing is known.
+
+    The longest tenth is shortened to the next: so few batches might be miscounted.
+    """
+    found = np.zeros(len(noise.by_step))
+    noisy = noise.scale > 0
+    for step, part in parts.items():
+        if noise.by_step[step] > 0:
+            found[step] = float((part[noisy] / noise.scale[noisy]).norm()) / float(noise.by_step[step])
+    longest = np.sort(found[found > 0])
+    return np.minimum(found, longest[int(0.9 * (len(longest) - 1))]) if longest.size else found
 
 
 def _batches_with(

@@ -14,6 +14,8 @@ CRAFTS = 8
 LOUD, LOUDER = 8.0, (1e3, 1e5)
 """Multiples of the images' scale: of all crafts, and of two more of the first, which any clipping holds."""
 
+FITTED = (1.0, 3.0)
+"""Multiples of the mean image of a label: the louder it is, the smaller is its gradient once it is fitted."""
 
 BEYOND = 1e39
 """Multiple at which float32 numbers are infinite."""
@@ -68,6 +70,28 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     return [
         Craft({**record, "label": label, "text": " ".join([words[int(i)]] * count)})
         for label, i in zip(turn, chosen, strict=True)
+    ]
+
+
+def faint(records: Sequence[Mapping[str, Any]], craft: Craft) -> list[dict[str, Any]]:
+    """Records whose gradients are small, or in the biases: what clips by another norm lets these add more.
+
+    A dark image, which moves the biases; and the mean image of a label, as it is and loud, which a model that
+    learns anything comes to fit.
+
+    Args:
+        craft: Of a place; whose label the dark image has.
+
+    Returns:
+        None where records have no image.
+    """
+    if craft.record["image"] is None:
+        return []
+    label = records[0]["label"]
+    mean = np.mean([r["image"] for r in records if r["label"] == label], axis=0)
+    return [
+        {**craft.record, "image": np.zeros_like(mean).tolist()},
+        *({**craft.record, "label": label, "image": (by * mean).tolist()} for by in FITTED),
     ]
 
 

@@ -27,9 +27,6 @@ STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
 
-ONE_NORM = 1e-3
-"""Lengths that differ by less than this share are held to one norm."""
-
 HELD = 0.05
 """A record that adds more than the loudest does by this share is not held by its norm."""
 
@@ -307,7 +304,7 @@ def _not_held(run: Measured) -> Fault | None:
     least, most = run.loudest
     if not least > 0:
         return None
-    if most < (1 + ONE_NORM) * least and run.length > (1 + HELD) * most:
+    if run.length > (1 + HELD) * most:
         return Fault(
             part="clip",
             says=f"a record adds {run.length / most:.4g} times as much as one 100,000 times as loud as the "
