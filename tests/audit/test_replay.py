@@ -19,16 +19,17 @@ import torch
 from replay_here import judged_here
 from torch import Tensor
 
-from workbench.audit.claims import EXAMPLE
+from workbench.accounting import Composed, SubsampledGaussian, epsilon
+from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import by_common_measure, whole_numbers
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed
+from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, radius
-from workbench.audit.replay.sampler import sampler_of
+from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 
@@ -44,7 +45,7 @@ try:
 finally:
     sys.path.remove(str(ZOO.parent))
 
-QUICK = ("correct", "no_noise", "best_on_members")
+QUICK = ("correct", "no_noise")
 TRAINERS = {
     "correct": ("NOT_REFUTED", []),
     "with_adam": ("NOT_REFUTED", []),
@@ -106,7 +107,6 @@ def test_a_correct_trainer_is_not_refuted(name: str) -> None:
         assert 0.2 < found.lower < found.estimate < found.upper
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRAINERS]
 )
@@ -127,6 +127,36 @@ def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> Non
     is_wrong = name == "weights_only_norm"
     assert found.verdict.kind == ("REFUTED" if is_wrong else "NOT_REFUTED"), found.verdict.sentence
     assert [fault.part for fault in found.faults] == ["clip"] * is_wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("decaying_noise", "REFUTED"), ("enough_noise", "NOT_REFUTED")])
+def test_noise_that_falls_is_composed_step_by_step(name: str, kind: str) -> None:
+    found = judged_here(f"{ZOO.with_name('noise_schedules.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == kind, found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["accountant"] * (kind == "REFUTED")
+
+
+@pytest.mark.parametrize("known", [40, 39, 7, 1])
+def test_ends_of_a_composition_lie_close_around_it(known: int) -> None:
+    """Of 40 steps whose noise falls, of which all are known, all but one, a few, or one."""
+    claim, sampler = parse_claim(EXAMPLE), Sampler(kind="Poisson", rate=0.1, lower=0.1, upper=0.1, batches=0)
+    noise = 2.654 * np.geomspace(1, 0.65, 40)[:: 40 // known][:known]
+    ends = [
+        composed_epsilon(1 / noise, sampler, 40, claim, which=which) for which in ("lower", "middle", "upper")
+    ]
+    assert ends == sorted(ends)
+    assert ends[2] - ends[0] < (0.03 if known > 30 else 0.1) * ends[1]
+    if known == 40:
+        run = Composed(
+            events=tuple(
+                (SubsampledGaussian(noise_multiplier=sigma, sampling_probability=0.1), 1) for sigma in noise
+            )
+        )
+        truth = epsilon(run, 1e-5)
+        assert ends[0] <= truth.upper
+        assert truth.lower <= ends[2]
 
 
 @pytest.mark.slow

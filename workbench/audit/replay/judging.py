@@ -29,7 +29,7 @@ from workbench.interfaces import (
     VerdictKind,
 )
 
-BINS = 6
+BINS = 32
 """Groups of steps with one distance each, for the composition."""
 
 FARTHEST = 1e3
@@ -440,10 +440,14 @@ def composed_epsilon(
         bounds = epsilon_bounds(event, delta, adjacency=known)
     else:
         parts: list[tuple[Event, int]] = []
-        for group in np.array_split(np.sort(distances), min(BINS, distances.size)):
+        seen = taken = 0
+        # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
+        for group in np.array_split(np.sort(distances)[::-1], min(BINS, distances.size)):
             distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
-            share = steps * group.size / distances.size
-            count = math.ceil(share) if which == "upper" else math.floor(share)
+            seen += group.size
+            share = steps * seen / distances.size
+            count = (math.ceil(share) if which == "upper" else math.floor(share)) - taken
+            taken += count
             if distance <= 0 or count < 1:
                 continue
             noise = min(1 / distance, 1e6)
