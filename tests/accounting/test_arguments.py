@@ -88,6 +88,7 @@ VALID: dict[str, dict[str, Any]] = {
         "direction": Direction.BOTH,
     },
     "inclusions.is_beyond_grids": {"event": NOISY},
+    "inclusions.is_seldom_in": {"event": NOISY, "delta": 0.125},
     "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},

@@ -381,7 +381,7 @@ def test_list_prints_names_and_summaries(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = registry.Entry(name="[a]", factory=dict, summary="What [it] does.")
-    monkeypatch.setattr(registry, "entries", lambda kind: {kind: entry})
+    monkeypatch.setattr(registry, "entries", lambda kind: {"[a]": entry})
     assert main(["list", "attacks"]) == 0
     shown = capsys.readouterr().out
     assert "[a]" in shown

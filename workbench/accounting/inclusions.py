@@ -97,9 +97,9 @@ def is_seldom_in(event: Event, delta: float) -> bool:
     Then no outputs differ by more in probability, whatever they are, under any adjacency.
 
     Raises:
-        InputError: it is no event.
+        InputError: it is no event, or delta is not in (0, 1).
     """
-    log_never = 0.0
+    delta, log_never = number("delta", delta, above=0, below=1), 0.0
     for part, count in require_event(event).parts():
         if not isinstance(part, SubsampledGaussian) or part.sampling_probability == 1:
             return False

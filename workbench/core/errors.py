@@ -99,7 +99,7 @@ def require_package(package: str, wanted: str) -> None:
 def missing_extra(error: ImportError, wanted: str = "this") -> MissingExtraError | None:
     """Returns the line for a failed import where an extra brings the package, else None.
 
-    `wanted` is what needs the package: `"mechanism 'dp_sgd'"`.
+    `wanted` is what needs the package: `"mechanism 'mine'"`.
 
     >>> str(missing_extra(ModuleNotFoundError("No module named 'nltk'", name="nltk")))
     "this needs nltk, which is not installed: pip install 'lm-privacy-workbench[studies]'"
