@@ -86,6 +86,7 @@ def test_a_command_of_the_page_works(
     assert main(words) == EXIT_CODES[name], capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_new_game_is_audited_in_its_own_words(folder: Path) -> None:
     report = json.loads((folder / "canary_loss" / "report.json").read_text(encoding="utf-8"))
     (game,) = report["subjects"][0]["attacks"]

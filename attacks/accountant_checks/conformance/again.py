@@ -51,8 +51,8 @@ class _Second:
     lost: dict[Question, str] = field(default_factory=dict)
     shortfalls: Shortfalls = field(default_factory=Shortfalls)
 
-    @property
     def is_enough(self) -> bool:
+        """Whether an answer fell, or was lost."""
         return bool(self.shortfalls.reports or self.lost)
 
     def compare(self, context: Context, question: Question, answer: Answer) -> None:
@@ -74,18 +74,18 @@ def asked_again(context: Context, check: Check) -> CheckResult:
     asker = context.asker
     known = asker.numbers("epsilon")
     second = _Second(first=dict(known[:: max(1, len(known) // AGAIN)][:AGAIN]))
-    while second.first and not (asker.out_of_time or second.is_enough or asker.total.calls >= CALLS):
+    while second.first and not (asker.out_of_time or second.is_enough() or asker.total.calls >= CALLS):
         for question in reversed(second.first):
             answer = asker.ask_again(question)
             if answer.kind is AnswerKind.OUT_OF_TIME:
                 break
             second.compare(context, question, answer)
     when, notes = f"by the {asker.total.calls:,}th call", tuple[str, ...]()
-    if second.first and not second.is_enough:
+    if second.first and not second.is_enough():
         note = _in_another_process(context, second)
         notes += (note,) if note else ()
         when += "" if note else " and in another process"
-        if second.is_enough:
+        if second.is_enough():
             when = "in another process"
     return _result_of(context, check, second, when, notes)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.attacks.accountant_checks.conformance.cells import (
-    Cell,
     PairCell,
     adjacency_pairs,
     calibration_cells,
@@ -49,6 +48,7 @@ from workbench.attacks.accountant_checks.conformance.results import (
     UnderReport,
     plain_number,
 )
+from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
     ROUNDING,
     by_rounding_only,
