@@ -13,6 +13,11 @@ from workbench.core.version import __version__
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 130
 
 
 def test_ci_runs_the_readme_test_command() -> None:
@@ -30,7 +35,7 @@ def test_links_and_pictures_exist() -> None:
 
 
 def test_named_files_of_the_rooms_exist() -> None:
-    named = re.findall(r"`((?:workbench|attacks|mechanisms|data|reports)/[\w/]+\.py)`", README)
+    named = re.findall(r"`((?:workbench|attacks|mechanisms|data|reports)/[\w/]+\.py)`", PAPERS)
     assert len(named) >= 8
     assert not [name for name in named if not (ROOT / name).exists()]
 
