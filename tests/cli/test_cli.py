@@ -377,6 +377,24 @@ def test_a_reader_who_leaves_early_changes_no_exit_code(
     assert capsys.readouterr().err.count("\n") == (code == 2)
 
 
+def test_a_dash_prints_the_report_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = scores_file(tmp_path, 1.0, 200)
+    claim = "epsilon=1,delta=1e-5,adjacency=add-remove"
+    main(["audit", "--scores", str(path), "--claim", claim, "--json", "-"])
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert report["verdict"]["sentence"].split()[0] in " ".join(shown.err.split())
+    assert report == json.loads(Path("audit/report.json").read_text(encoding="utf-8"))
+    assert main(["plan", "--claim", claim, "--trials", "100", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] == 1
+    assert main(["claims", "paczero-eq-6", "--workers", "0", "--json", "-"]) == 0
+    assert "paczero-eq-6" in str(json.loads(capsys.readouterr().out))
+    assert not Path("-").exists()
+
+
 def test_list_prints_names_and_summaries(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,13 +140,14 @@ def check(options: CheckOptions) -> int:
             )
     codes = [judgement.exit_code for judgement in judged]
     code = 1 if 1 in codes else max(codes)
-    if options.json is not None:
-        write_atomically(options.json, _json_text(options, judged, code))
-    if options.junit is not None:
-        write_document(conformance_junit(judged), options.junit)
-    console = terminal.output_console()
-    for judgement in judged:
-        print_judged(console, judgement)
+    with terminal.json_place(options.json) as place:
+        if place is not None:
+            write_atomically(place, _json_text(options, judged, code))
+        if options.junit is not None:
+            write_document(conformance_junit(judged), options.junit)
+        console = terminal.output_console()
+        for judgement in judged:
+            print_judged(console, judgement)
     return code
 
 

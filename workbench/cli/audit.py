@@ -308,12 +308,13 @@ def audit(options: AuditOptions) -> int:
     mode = _mode(options)
     _check(options, mode)
     result = _RUNS[mode](options)
-    write_report(result.record, out=options.out, json_file=options.json)
-    if options.junit is not None:
-        junit.write_junit(result.record, options.junit)
-    terminal.print_report(result.record, quiet=options.quiet)
-    if not options.quiet:
-        typer.echo(f"Report: {options.out / 'report.html'}")
+    with terminal.json_place(options.json) as json_file:
+        write_report(result.record, out=options.out, json_file=json_file)
+        if options.junit is not None:
+            junit.write_junit(result.record, options.junit)
+        terminal.print_report(result.record, quiet=options.quiet)
+        if not options.quiet:
+            typer.echo(f"Report: {options.out / 'report.html'}")
     return result.exit_code
 
 

@@ -45,7 +45,12 @@ def claims(
         str | None, Option(help=f"Only claims checked by this method: {', '.join(map(str, Method))}.")
     ] = None,
     json_file: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Also write the ledger with its evidence.")
+        Path | None,
+        Option(
+            "--json",
+            metavar="FILE",
+            help="Also write the ledger with its evidence; -: print it, and nothing else there.",
+        ),
     ] = None,
     ledger: Annotated[
         Path | None, Option(metavar="FILE.toml", help="Another ledger than the shipped one.")
@@ -74,14 +79,15 @@ def claims(
     except ArgumentError as error:
         raise InputError(f"--{error}") from error
     checked = result.checked
-    if json_file is not None:
-        text = json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(json_file, text + "\n")
-    console = terminal.output_console()
-    if explain is not None:
-        _print_evidence(console, checked[0])
-    else:
-        _print_ledger(console, result)
+    with terminal.json_place(json_file) as place:
+        if place is not None:
+            text = json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False)
+            write_atomically(place, text + "\n")
+        console = terminal.output_console()
+        if explain is not None:
+            _print_evidence(console, checked[0])
+        else:
+            _print_ledger(console, result)
     return result.exit_code
 
 

@@ -30,7 +30,10 @@ Device: TypeAlias = Annotated[
         show_default="cpu",
     ),
 ]
-ReportFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write the report here.")]
+ReportFile: TypeAlias = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Also write the report here; -: print it, and nothing else there."),
+]
 JunitFile: TypeAlias = Annotated[Path | None, Option(metavar="FILE", help="Also write JUnit XML here.")]
 StatedNumbers: TypeAlias = Annotated[
     list[str] | None,

@@ -89,9 +89,10 @@ def plan(options: PlanOptions) -> int:
     given = {name: getattr(options, name) for name in (*same, "cost_from", "confidence", "seed")}
     given["games"] = options.game
     record = api.plan(**{name: value for name, value in given.items() if value not in (None, [])}).record
-    if options.json is not None:
-        write_atomically(options.json, json.dumps(record, indent=1, allow_nan=False) + "\n")
-    _print(record)
+    with terminal.json_place(options.json) as place:
+        if place is not None:
+            write_atomically(place, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        _print(record)
     return 0
 
 

@@ -15,7 +15,7 @@ from workbench.audit.api.training import REPLAYED_CANDIDATES
 from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
-from workbench.cli.parameters import Device, StatedNumbers, parameters
+from workbench.cli.parameters import Device, ReportFile, StatedNumbers, parameters
 from workbench.core.errors import InputError
 from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
 
@@ -60,7 +60,7 @@ class ReplayOptions:
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="For report.json and the store.")] = Path(
         "replay"
     )
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the report here.")] = None
+    json: ReportFile = None
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None
     emit_test: Annotated[
         Path | None,
@@ -95,10 +95,11 @@ def replay(options: ReplayOptions) -> int:
             command=command_line(options),
             **{name: value for name, value in given.items() if value is not None},
         )
-    _write(options, result.record)
-    terminal.print_report(result.record, quiet=options.quiet)
-    if not options.quiet:
-        typer.echo(f"Report: {options.out / 'report.html'}")
+    with terminal.json_place(options.json) as json_file:
+        _write(options, result.record, json_file)
+        terminal.print_report(result.record, quiet=options.quiet)
+        if not options.quiet:
+            typer.echo(f"Report: {options.out / 'report.html'}")
     return result.exit_code
 
 
@@ -141,8 +142,8 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _write(options: ReplayOptions, report: Mapping[str, Any]) -> None:
-    write_report(report, out=options.out, json_file=options.json)
+def _write(options: ReplayOptions, report: Mapping[str, Any], json_file: Path | None) -> None:
+    write_report(report, out=options.out, json_file=json_file)
     if options.junit is not None:
         junit.write_junit(report, options.junit)
     if options.emit_test is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any, TextIO, TypeAlias, cast
 
 from rich import box
@@ -122,6 +124,22 @@ def output_console() -> Console:
     """The output stream; as wide as its terminal, or wide enough for a table where it is a file or a pipe."""
     console = Console(file=sys.stdout)
     return console if console.is_terminal else Console(file=sys.stdout, width=_LOG_WIDTH)
+
+
+@contextmanager
+def json_place(file: Path | None) -> Iterator[Path | None]:
+    """Where to write what `--json` asks for: its file.
+
+    For `-`, a file that is printed at the end, alone: what is printed meanwhile goes to the error stream.
+    """
+    if file != Path("-"):
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "report.json"
+        with redirect_stdout(sys.stderr):
+            yield place
+        sys.stdout.write(place.read_text(encoding="utf-8"))
 
 
 def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
