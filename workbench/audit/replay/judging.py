@@ -272,6 +272,10 @@ def _composed(
             strongest if sure == sampler.lower else strongest[strongest >= WEAK * strongest.max(initial=0)]
         )
         most = np.full(run.steps, strongest.max()) if strongest is run.alone else used
+        if most is used and strongest.size and np.isfinite(used).all():
+            # At least the strongest record's distances, and as many far ones as all records have.
+            farther = np.quantile(used, np.linspace(0, 1, strongest.size))
+            most = np.maximum(np.sort(strongest), farther)
     ends = {
         which: composed_epsilon(distances, replace(sampler, rate=rate), run.steps, claim, which=which)
         for which, distances, rate in (
