@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import lru_cache
 
@@ -255,11 +255,7 @@ def epsilon_bounds(
         if loud is not None and inclusions.is_beyond_grids(pair):
             return loud
         found = _with_rare_losses(
-            _epsilon_on_grid,
-            rare_losses.EPSILON,
-            (pair, adjacency, direction),
-            delta,
-            width,
+            _epsilon_on_grid, rare_losses.EPSILON, (pair, adjacency, direction), delta, width
         )
         found = _by_limit(found, width, (pair, adjacency, direction), "epsilon", delta)
         return found if loud is None else _narrower(found, loud)
@@ -293,11 +289,7 @@ def delta_bounds(
         if exact.supports(pair, adjacency, direction):
             return exact.delta_bounds(pair, epsilon, adjacency, direction)
         found = _with_rare_losses(
-            _delta_on_grid,
-            rare_losses.DELTA,
-            (pair, adjacency, direction),
-            epsilon,
-            width,
+            _delta_on_grid, rare_losses.DELTA, (pair, adjacency, direction), epsilon, width
         )
         return _by_limit(found, width, (pair, adjacency, direction), "delta", epsilon)
 
@@ -477,29 +469,27 @@ def _with_rare_losses(
         pair, value, width: What is asked.
     """
     event, adjacency, direction = pair
-    parts = list(event.parts())
-    part, count = parts[0]
-    rare = len(parts) == 1 and isinstance(part, SubsampledGaussian) and part.sampling_probability < _RARE
-    if (
-        not rare
-        or count < rare_losses.FEWEST
-        or adjacency is Adjacency.REPLACE_ONE
-        or direction is Direction.ADD
-    ):
-        return _grid_bounds(*on_grid(event, value, adjacency, direction, width))
-    try:
-        first = _grid_bounds(*on_grid(event, value, adjacency, direction, width, grids=_FIRST_GRIDS))
+
+    def by_grids(most: int = MOST_GRIDS) -> Bounds:
+        return _grid_bounds(*on_grid(event, value, adjacency, direction, width, grids=most))
+
+    (part, count), *others = event.parts()
+    is_known = adjacency is not Adjacency.REPLACE_ONE and direction is not Direction.ADD
+    if others or not isinstance(part, SubsampledGaussian) or not is_known:
+        return by_grids()
+    if part.sampling_probability >= _RARE or count < rare_losses.FEWEST:
+        return by_grids()
+    with suppress(UnsupportedError):
+        first = by_grids(_FIRST_GRIDS)
         if first.relative_width <= width:
             return first
-    except UnsupportedError:
-        pass
     try:
-        law = SubsampledLaw(part.noise_multiplier, part.sampling_probability)  # type: ignore[attr-defined]
+        law = SubsampledLaw(part.noise_multiplier, part.sampling_probability)
         lower, upper = ends.forward(law, count, value)
         if direction is Direction.BOTH:
             upper = max(upper, ends.mirrored_upper(law, count, value))
     except UnsupportedError:
-        return _grid_bounds(*on_grid(event, value, adjacency, direction, width))
+        return by_grids()
     found = Bounds(
         lower=max(0.0, lower),
         upper=upper,
@@ -509,7 +499,7 @@ def _with_rare_losses(
     )
     if found.relative_width <= width:
         return found
-    return _narrower(found, _grid_bounds(*on_grid(event, value, adjacency, direction, width)))
+    return _narrower(found, by_grids())
 
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:
