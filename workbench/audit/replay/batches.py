@@ -33,7 +33,7 @@ MOST = 100
 """Records that a batch may have where its size is found by a common measure."""
 
 ALIKE = 1e-3
-"""Two parts of updates are one where they differ by less than this share."""
+"""Share of a record's part that may be no record's."""
 
 LARGE = 8
 """Records that batches have on average where their common measure is taken for one record."""
@@ -184,9 +184,13 @@ def _parts(
             continue
         parts_of_one = [run.gradients[step].double() / size for run, size in zip(own, sizes, strict=True)]
         if other is not None:
-            # Before the first step, another seed has other weights.
+            # Before the first step, another seed has other weights. What is in both updates, and is no
+            # record's, moves the parts apart by its length times the difference of one over the sizes.
+            if step == 0 or sizes[0] == sizes[1]:
+                continue
             apart = float((parts_of_one[0] - parts_of_one[1]).norm())
-            if step == 0 or sizes[0] == sizes[1] or apart > ALIKE * float(parts_of_one[0].norm()):
+            of_none = apart * max(sizes) / abs(sizes[0] - sizes[1])
+            if of_none > ALIKE * float(parts_of_one[0].norm()):
                 continue
         parts[int(step)] = parts_of_one[0]
     return parts
