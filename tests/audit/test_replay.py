@@ -120,7 +120,7 @@ def test_a_trainer_gets_its_verdict_and_its_fault(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["weights_only_norm", "normalised", "small_clip"])
+@pytest.mark.parametrize("name", ["weights_only_norm", "normalised", "small_clip", "with_an_offset"])
 def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('clipped_by_another_norm.py')}:{name}")
     assert isinstance(found, Replayed)

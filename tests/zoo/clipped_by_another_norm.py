@@ -74,7 +74,17 @@ class SmallClip(SquaredNorm):
         return {name: torch.einsum("n,n...->...", factors, g) for name, g in each.items()}
 
 
+class WithAnOffset(Trainer):
+    """Clipped to 1; a constant that is no record's is in every update (correct)."""
+
+    def before(self) -> None:
+        for parameter in self.parameters.values():
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad + 0.02
+
+
 weights_only_norm = WeightsOnlyNorm()
+with_an_offset = WithAnOffset()
 squared_norm = SquaredNorm()
 squared_norm_of_all = SquaredNormOfAll()
 normalised = Normalised()
