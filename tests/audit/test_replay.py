@@ -79,7 +79,6 @@ UNMEASURED = {
     "noise_drawn_before": "depend on other random numbers",
     "noise_after_the_step": "goes another way",
     "noise_in_the_optimizer": "goes another way",
-    "noise_by_a_hook": "goes another way",
 }
 
 
@@ -127,6 +126,16 @@ def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> Non
     is_wrong = name == "weights_only_norm"
     assert found.verdict.kind == ("REFUTED" if is_wrong else "NOT_REFUTED"), found.verdict.sentence
     assert [fault.part for fault in found.faults] == ["clip"] * is_wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squared_norm", "squared_norm_of_all"])
+def test_a_record_that_is_divided_by_its_squared_norm_is_not_held(name: str) -> None:
+    """No record that is tried adds more than C; loud ones add ever less, as by no clipping norm."""
+    found = judged_here(f"{ZOO.with_name('clipped_by_another_norm.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["clip"]
 
 
 @pytest.mark.slow

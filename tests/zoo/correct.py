@@ -260,7 +260,24 @@ class NoiseByAHook(Trainer):
         return made
 
 
+class HeadAfterPublicPretraining(Trainer):
+    """All layers are trained on public data by another optimizer, the last one privately."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        generator = torch.Generator().manual_seed(0)
+        images = torch.rand(100, 64, generator=generator)
+        labels = torch.randint(10, (100,), generator=generator)
+        public = torch.optim.Adam(self.network.parameters(), lr=1e-2)
+        for _ in range(5):
+            public.zero_grad()
+            functional.cross_entropy(self.network(images), labels).backward()
+            public.step()
+        self.parameters = {name: p for name, p in self.parameters.items() if name.startswith("2.")}
+        return torch.optim.SGD(self.parameters.values(), lr=0.5)
+
+
 TRAINERS = {
+    "head_after_public_pretraining": HeadAfterPublicPretraining(),
     "noise_after_the_step": NoiseAfterTheStep(),
     "noise_in_the_optimizer": NoiseInTheOptimizer(),
     "noise_by_a_hook": NoiseByAHook(),

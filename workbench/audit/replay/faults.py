@@ -30,6 +30,9 @@ STEERED = 1e-3
 HELD = 0.05
 """A record that adds more than the loudest does by this share is not held by its norm."""
 
+SQUARED = 0.05
+"""A record 100 times as loud that adds a hundredth, but for this share, is divided by its norm's square."""
+
 ENOUGH = 0.03
 """Noise that is too small by less than this share was calibrated for what it is compared with."""
 
@@ -152,6 +155,12 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             f"a record 100 times as loud moves an update {run.loudness:.3g} times as far: nothing bounds "
             "what one record adds",
             run.loudness > 10,
+        ),
+        (
+            "clip",
+            f"a record 100 times as loud adds {run.louder:.3g} times as much: it is divided by more than its "
+            "norm, so that fainter ones may add more than any that was tried",
+            abs(100 * run.louder - 1) < SQUARED,
         ),
         (
             "clip",

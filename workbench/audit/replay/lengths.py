@@ -36,11 +36,14 @@ class Lengths:
             each has its own most of the time: each is clipped by itself. Empty otherwise.
         loudest: The least and the most, over the steps, that a record 100,000 times as loud as the data adds;
             NaN where records have no loudness.
+        louder: What one 100 times as loud adds over what one 1,000 times as loud as the data does, at the
+            median step; likewise.
     """
 
     usual: float = math.nan
     groups: Mapping[str, float] = field(default_factory=dict)
     loudest: tuple[float, float] = (math.nan, math.nan)
+    louder: float = math.nan
 
 
 def lengths_of_one(
@@ -71,7 +74,24 @@ def lengths_of_one(
         usual=max(float(np.median(np.sqrt((part**2).sum(axis=1)))) for part in usual),
         groups=shares(a.layouts[0].names, parts),
         loudest=(float(moved.min()), float(moved.max())) if moved.size > 1 else (math.nan, math.nan),
+        louder=_louder(runs, a, first, loud),
     )
+
+
+def _louder(runs: Runs, a: Recording, first: Place, loud: Sequence[Recording]) -> float:
+    """The median ratio of updates on copies of the loudest craft and of the one before, of one label."""
+    less = next((craft.record for craft in first.crafts if craft.loudness == LOUDER[0]), None)
+    if less is None or not loud:
+        return math.nan
+    runs.expect(1)
+    try:
+        other = runs(runs.with_records(dict.fromkeys(range(len(runs.records)), less)), forced=a)
+    except InputError:
+        return math.nan
+    steps = np.flatnonzero(agreement([loud[0], other], a.steps).all(axis=0))
+    norms = np.array([[float(run.gradients[t].double().norm()) for run in (loud[0], other)] for t in steps])
+    moved = norms[norms.all(axis=1)] if norms.size else np.zeros((0, 2))
+    return float(np.median(moved[:, 0] / moved[:, 1])) if len(moved) else math.nan
 
 
 def _by_tensor(run: Recording, steps: npt.NDArray[np.intp]) -> FloatArray:

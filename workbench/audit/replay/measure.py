@@ -115,6 +115,9 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
     a = runs()
     if not a.steps:
         raise _RefusedError("no torch optimizer took a step")
+    if len({layout.shapes for layout in a.layouts}) > 1 and (public := _public(runs, a)):
+        runs.public = public
+        a = runs()
     if a.changes:
         raise _RefusedError("the parameters that an optimizer trains change between its steps")
     if len({layout.shapes for layout in a.layouts}) > 1:
@@ -138,6 +141,25 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
     if other_tensor(a.states, b.states) is not None:
         b.states = ()
     return a, b, scores_repeat
+
+
+def _public(runs: Runs, a: Recording) -> frozenset[int]:
+    """Optimizers whose steps are bit for bit the same where nearly all records are copies of one."""
+    labels = {record["label"] for record in runs.records if record["label"] is not None}
+    try:
+        other = runs(copies(runs.records, labels))
+    except InputError:
+        return frozenset()
+
+    def of(run: Recording, optimizer: int) -> list[torch.Tensor]:
+        return [g for g, number in zip(run.gradients, run.optimizers, strict=True) if number == optimizer]
+
+    public = set()
+    for number in range(len(a.layouts)):
+        own, others = of(a, number), of(other, number)
+        if len(own) == len(others) and all(map(torch.equal, own, others)):
+            public.add(number)
+    return frozenset(public) if len(public) < len(a.layouts) else frozenset()
 
 
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
@@ -480,6 +502,7 @@ def _of_records(
         "length": _length(deep, batches.lengths.usual),
         "groups": batches.lengths.groups,
         "loudest": batches.lengths.loudest,
+        "louder": batches.lengths.louder,
         "alone": batches.alone if apart < ADDS_UP and len(set(sizes)) > 1 else np.zeros(0),
         "together": apart,
         "same_norm": _have_one_norm(b, deep),

@@ -88,6 +88,7 @@ class Measured:
         groups: The largest length of each group of tensors over that of all, where each is clipped by itself.
         loudest: The least and the most that a record 100,000 times as loud as the data adds; NaN where that
             is not known.
+        louder: What a record 100,000 times as loud as the data adds over one 1,000 times as loud, likewise.
         loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
             clipped, NaN where records have no loudness.
         naked: Tensors that a record moves where they have no noise.
@@ -144,6 +145,7 @@ class Measured:
     length: float
     groups: Mapping[str, float]
     loudest: tuple[float, float]
+    louder: float
     loudness: float
     naked: tuple[str, ...]
     leaks: tuple[Leak, ...]
@@ -173,6 +175,7 @@ class NotMeasured:
 
 _NUMBERS = (
     "length",
+    "louder",
     "loudness",
     "stretched",
     "unseen",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -19,6 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from workbench.audit.replay.clipping import Clips, clips_told_to
 from workbench.audit.replay.generators import heard_by, own_generators
@@ -48,6 +50,7 @@ def recorded(
     still: bool = False,
     disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
+    public: frozenset[int] = frozenset(),
     most: int | None = None,
 ) -> Recording:
     """Call a training function under the hooks.
@@ -61,8 +64,10 @@ def recorded(
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
         share: How much of the noise is left, from 0 to 1.
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
+        public: Optimizers, by the order of their first steps from 0, whose steps are let be: they follow
+            from no record.
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
-            that from the second step on they are equal whatever the initial ones were.
+            that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
         most: Steps after which the training is ended; it then has no result.
@@ -73,7 +78,7 @@ def recorded(
     """
     kept = Recording()
     watch = _Watch(kept, forced, like)
-    watch.most = most
+    watch.most, watch.public = most, public
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
@@ -81,6 +86,7 @@ def recorded(
     with ExitStack() as stack:
         handle = register_optimizer_step_pre_hook(watch.before_step)
         stack.callback(handle.remove)
+        stack.callback(watch.leave_optimizers)
         stack.callback(register_optimizer_step_post_hook(watch.leave_step).remove)
         if still:
             stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
@@ -145,16 +151,41 @@ class _Watch:
         self._models: dict[tuple[int, ...], int] = {}
         self._within: list[int] = []
         self._seen_at: dict[int, int] = {}
+        self._last: dict[int, tuple[Optimizer, RemovableHandle]] = {}
         self.clips = Clips()
         self.names: dict[int, str] = {}
         self.called: dict[int, torch.nn.Module] = {}
         """Modules since the start, or since the training was over, by their ids."""
+        self._order: dict[int, Optimizer] = {}
         self.silence: _Silence | None = None
+        self.public: frozenset[int] = frozenset()
         self.most: int | None = None
         """Steps after which the training ends."""
         self.has_ended = False
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """See the step's gradient, after the optimizer's own hooks, which may add the noise."""
+        if self._is_public(optimizer):
+            return None
+        hooks: OrderedDict[int, Any] = optimizer.__dict__.get("_optimizer_step_pre_hooks", OrderedDict())
+        if not hooks:
+            return self._before_step(optimizer, args, kwargs)
+        if id(optimizer) not in self._last:
+            self._last[id(optimizer)] = optimizer, optimizer.register_step_pre_hook(self._before_step)
+        hooks.move_to_end(self._last[id(optimizer)][1].id)
+        return None
+
+    def _is_public(self, optimizer: Optimizer) -> bool:
+        """Whether its steps are let be."""
+        self._order.setdefault(id(optimizer), optimizer)
+        return list(self._order).index(id(optimizer)) in self.public
+
+    def leave_optimizers(self) -> None:
+        """Take the hooks away that optimizers got of their own."""
+        for _, handle in self._last.values():
+            handle.remove()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """See the step's gradient; one that a closure makes, each time that the step calls it."""
         depth = self._within.count(id(optimizer))
         self._within.append(id(optimizer))
@@ -206,6 +237,8 @@ class _Watch:
             for p in parameters:
                 if p.grad is not None and p.grad.is_sparse:
                     p.grad = p.grad.coalesce()  # As forced ones are: sums of entries round otherwise.
+            if not step and forced is None:
+                kept.frozen = [p.detach().clone() for p in self._frozen(parameters)]
             gradient = flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
             applied, gradient = gradient, self._before_clipping(parameters, gradient)
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
@@ -250,6 +283,8 @@ class _Watch:
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Set the weights to those that the forced run has before its next step."""
+        if self._is_public(optimizer):
+            return
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         step = self._kept.steps
         if self._forced is None or step >= self._forced.steps:
@@ -260,6 +295,16 @@ class _Watch:
                 parts = torch.split(weights, [p.numel() for p in parameters])
                 for parameter, part in zip(parameters, parts, strict=True):
                     parameter.copy_(part.view(parameter.shape))
+                frozen = self._frozen(parameters) if self._kept.steps == 1 else []
+                if [p.shape for p in frozen] == [p.shape for p in self._forced.frozen]:
+                    for parameter, part in zip(frozen, self._forced.frozen, strict=True):
+                        parameter.copy_(part)
+
+    def _frozen(self, parameters: Sequence[Tensor]) -> list[torch.nn.Parameter]:
+        """Parameters of the modules that were called, but for these."""
+        trained = set(map(id, parameters))
+        found = {id(p): p for module in self.called.values() for p in module.parameters()}
+        return [p for number, p in found.items() if number not in trained]
 
     def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
         gradient = forced.applied[step]
@@ -399,6 +444,11 @@ class _Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
         self._held: list[object] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the mode against its compiler, which does not run here; that costs a tenth."""
+        return False
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.

@@ -50,6 +50,7 @@ class Recording:
             given probabilities, uniform numbers below something. Only with forced gradients.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
+        frozen: Parameters of the called modules that no recorded step trains, at the first of these.
         result: What the function returned.
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
             the calls.
@@ -78,6 +79,7 @@ class Recording:
     chosen: list[int] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
+    frozen: list[Tensor] = field(default_factory=list)
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
     states: tuple[tuple[str, Tensor], ...] = ()

@@ -23,6 +23,7 @@ class Runs:
     """Calls the training and counts.
 
     `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
+    `public`: optimizers whose steps follow from no record, and are let be (`recorded`).
     `noises`: what was drawn as noise under the seed of each number, in some run.
     """
 
@@ -36,6 +37,7 @@ class Runs:
     ) -> None:
         self.records = records
         self.quiet: frozenset[int] = frozenset()
+        self.public: frozenset[int] = frozenset()
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
@@ -72,6 +74,7 @@ class Runs:
             still=still,
             disturbs=disturbs,
             quiet=self.quiet,
+            public=self.public,
             most=most,
         )
         if made.noises:
