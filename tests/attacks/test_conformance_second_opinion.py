@@ -24,7 +24,7 @@ from workbench.accounting.gaussian import delta_of_epsilon
 from workbench.attacks.accountant_checks.conformance.questions import Question
 from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
 from workbench.attacks.accountant_checks.conformance.truth import confirmed, truth
-from workbench.core.errors import UnsupportedError
+from workbench.core.errors import InconclusiveError, UnsupportedError
 from workbench.interfaces import Adjacency
 
 ADD_REMOVE, REPLACE_ONE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
@@ -132,6 +132,14 @@ def test_what_it_cannot_tell_it_does_not_tell() -> None:
     with pytest.raises(UnsupportedError):
         Curve(pair, ADD_REMOVE)
     assert confirmed(Question(quantity="epsilon", event=pair, argument=1e-5), 0.0) is None
+
+
+def test_a_mean_loss_far_above_epsilon_is_inconclusive() -> None:
+    """Half a million steps, claimed to keep an epsilon of 1: the integrand leaves the range of floats."""
+    event = gaussian_run(noise_multiplier=1.0, sampling_probability=0.5, steps=500_000)
+    with pytest.raises(InconclusiveError):
+        Curve(event, ADD_REMOVE).delta(1.0)
+    assert confirmed(Question(quantity="epsilon", event=event, argument=1e-5), 1.0) is None
 
 
 def test_trade_off_curves_of_gaussians() -> None:

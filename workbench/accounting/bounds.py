@@ -57,6 +57,22 @@ class Bounds:
         """True where the value may be the truth."""
         return self.lower <= number("value", value) <= self.upper
 
+    def narrowed_by(self, other: Bounds) -> Bounds:
+        """The larger lower end and the smaller upper end of two enclosures of the same value.
+
+        Raises:
+            InputError: they are disjoint.
+        """
+        if self.lower >= other.lower and self.upper <= other.upper:
+            return self
+        return Bounds(
+            lower=max(self.lower, other.lower),
+            upper=min(self.upper, other.upper),
+            rigorous=self.rigorous and other.rigorous,
+            method="; ".join(dict.fromkeys((self.method, other.method))),
+            assumptions=tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
+        )
+
     def describe(self) -> str:
         """`[1.2345, 1.2346] (rigorous; tilted FFT)`."""
         kind = "rigorous" if self.rigorous else "numerically tight"

@@ -258,7 +258,7 @@ def epsilon_bounds(
             _epsilon_on_grid, rare_losses.EPSILON, (pair, adjacency, direction), delta, width
         )
         found = _by_limit(found, width, (pair, adjacency, direction), "epsilon", delta)
-        return found if loud is None else _narrower(found, loud)
+        return found if loud is None else found.narrowed_by(loud)
 
     with _within_range(event):
         return _of_pairs(event, adjacency, bounds)
@@ -412,19 +412,6 @@ def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Boun
     )
 
 
-def _narrower(one: Bounds, other: Bounds) -> Bounds:
-    """Both hold, so that the larger lower end and the smaller upper end do."""
-    if one.lower >= other.lower and one.upper <= other.upper:
-        return one
-    return Bounds(
-        lower=max(one.lower, other.lower),
-        upper=min(one.upper, other.upper),
-        rigorous=True,
-        method=f"{one.method}; {other.method}",
-        assumptions=(*one.assumptions, *other.assumptions),
-    )
-
-
 def _by_limit(
     found: Bounds,
     width: float,
@@ -452,7 +439,7 @@ def _by_limit(
         method="tilted central limit",
         assumptions=central_limit.ASSUMPTIONS,
     )
-    return _narrower(beside, found)
+    return beside.narrowed_by(found)
 
 
 def _with_rare_losses(
@@ -499,7 +486,7 @@ def _with_rare_losses(
     )
     if found.relative_width <= width:
         return found
-    return _narrower(found, by_grids())
+    return found.narrowed_by(by_grids())
 
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:

@@ -32,6 +32,7 @@ from workbench.attacks.accountant_checks.conformance.judging import (
     Shortfalls,
     below_truth,
     counterexample_of,
+    decide,
     result,
     shortfall,
     under_report,
@@ -52,6 +53,8 @@ from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
     ROUNDING,
     by_rounding_only,
+    is_undecided,
+    narrowed_until_decided,
     question_at,
     smallest_noise,
     truth,
@@ -112,7 +115,27 @@ def never_below(context: Context, check: Check, cells: Sequence[Cell]) -> CheckR
         if report is not None:
             shortfalls.reports.append((question, report))
             failing.append(cell)
+    _decide_those_within(context, counter, cells, shortfalls, failing)
     return _report_of(context, check, counter, shortfalls, failing)
+
+
+def _decide_those_within(
+    context: Context, counter: Counter, cells: Sequence[Cell], shortfalls: Shortfalls, failing: list[Cell]
+) -> None:
+    """Narrow the bounds within which an answer lies, after all cells are judged; add what falls below.
+
+    Once some answers are known to be below, there is nothing left to decide.
+    """
+    for cell in cells:
+        answer = context.asker.remembered(cell.question)
+        bounds = truth(cell.question) if answer is not None and answer.is_number else None
+        if failing or answer is None or bounds is None or not is_undecided(bounds, answer.value):
+            continue
+        decide(context, counter, cell.question, answer.value)
+        report = below_truth(context, cell.question, answer)
+        if report is not None:
+            shortfalls.reports.append((cell.question, report))
+            failing.append(cell)
 
 
 def _report_of(
@@ -193,6 +216,7 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
         if report is not None:
             shortfalls.reports.append((question, report))
             failing.append(cell)
+    _decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
     corners = {question for _, _, question, _ in broken}
     for question, answer in context.asker.faults():
         if question not in corners:
@@ -287,6 +311,11 @@ def looseness(context: Context, check: Check) -> CheckResult:
     for cell in cells:
         question = cell.question
         before = len(counter.ratios)
+        answer = context.asker.ask(question)
+        if context.looseness_budget is not None and answer.is_number:
+            narrowed_until_decided(
+                question, answer.value / context.looseness_budget, lambda: not context.asker.out_of_time
+            )
         _judge(context, counter, question)
         if len(counter.ratios) > before and counter.ratios[-1] > worst:
             worst, worst_question = counter.ratios[-1], question
@@ -296,9 +325,8 @@ def looseness(context: Context, check: Check) -> CheckResult:
     over = budget is not None and worst > budget
     median = statistics.median(counter.ratios)
     message = f"median {median:.4g}, worst {worst:.4g} times the certified upper bound"
-    answer = context.asker.ask(worst_question).value
     bounds = truth(worst_question)
-    described = f"{worst_question.describe()}: answered {answer:.6g}"
+    described = f"{worst_question.describe()}: answered {context.asker.ask(worst_question).value:.6g}"
     described += f", certified upper bound {bounds.upper:.6g}" if bounds is not None else ""
     example = {"event": expression(worst_question.event), "ratio": plain_number(worst)}
     example |= {worst_question.argument_name: worst_question.argument}
@@ -390,13 +418,13 @@ def _too_little_noise(
     context: Context, counter: Counter, calibration: CalibrationQuestion, question: Question, noise: float
 ) -> UnderReport | None:
     """The under-report that a calibration is; keeps the ratio to the smallest sufficient noise."""
-    bounds = truth(question)
+    target = calibration.target_epsilon
+    bounds = decide(context, counter, question, target)
     if bounds is None:
         counter.no_truth(question)
         return None
     counter.judged += 1
     counter.compare_upper(noise, smallest_noise(calibration) or math.inf)
-    target = calibration.target_epsilon
     if bounds.lower <= target:
         return None
     if by_rounding_only("epsilon", target, bounds.lower):

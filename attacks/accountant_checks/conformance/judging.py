@@ -23,6 +23,8 @@ from workbench.attacks.accountant_checks.conformance.truth import (
     by_rounding_only,
     confirmed,
     fault_of_ours,
+    is_undecided,
+    narrowed_until_decided,
     truth,
 )
 from workbench.core.keys import JSON
@@ -69,7 +71,11 @@ class Context:
 
 @dataclass(kw_only=True)
 class Counter:
-    """Cells of a check as they are judged (see `Cells`), ratios to certified upper bounds, and crashes."""
+    """Cells of a check as they are judged (see `Cells`), ratios to certified upper bounds, and crashes.
+
+    Attributes:
+        undecided: Relative widths of the bounds within which an answer lies for good.
+    """
 
     planned: int = 0
     judged: int = 0
@@ -79,6 +85,7 @@ class Counter:
     without_truth: int = 0
     rounding: int = 0
     ratios: list[float] = field(default_factory=list)
+    undecided: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     faults_of_ours: list[str] = field(default_factory=list)
 
@@ -130,6 +137,11 @@ class Counter:
                 f"{self.rounding} answers are below the certified lower bound by floating-point rounding "
                 "only (less than 1e-9 of it), which is no failure"
             )
+        if self.undecided:
+            notes.append(
+                f"{len(self.undecided)} answers lie within the certified bounds: undecided at a relative "
+                f"width of {max(self.undecided):.1g}"
+            )
         if self.faults:
             notes.append(f"no usable answer in {len(self.faults)} cells, for example {self.faults[0]}")
         if self.faults_of_ours:
@@ -151,6 +163,17 @@ def shortfall(question: Question, value: float) -> Bounds | None:
     if bounds is None or value >= bounds.lower or bounds.lower <= 0:
         return None
     return None if by_rounding_only(question.quantity, value, bounds.lower) else bounds
+
+
+def decide(context: Context, counter: Counter, question: Question, claimed: float) -> Bounds | None:
+    """The bounds, narrowed until they decide about a claim, or until the check's time is over.
+
+    A claim that they still hold is counted as undecided.
+    """
+    bounds = narrowed_until_decided(question, claimed, lambda: not context.asker.out_of_time)
+    if bounds is not None and is_undecided(bounds, claimed):
+        counter.undecided.append(bounds.relative_width)
+    return bounds
 
 
 def under_report(context: Context, question: Question, answer: float, bounds: Bounds) -> UnderReport:
@@ -268,6 +291,7 @@ def result(
         message=message if disputed else words.get(status, message),
         under_reports=under_reports,
         rounding=counter.rounding,
+        undecided=len(counter.undecided),
         finite=max(context.asker.here.finite, sum(map(math.isfinite, counter.ratios))),
         worst=worst,
         looseness_median=statistics.median(counter.ratios) if counter.ratios else None,

@@ -229,6 +229,10 @@ class Asker:
         """The accountant's answer, from memory where it was asked before."""
         return self._remembered(question, lambda: _answer(self.accountant, question))
 
+    def remembered(self, question: Question) -> Answer | None:
+        """The answer that was given before; None without one."""
+        return self._answers.get(question)
+
     def faults(self) -> list[tuple[Question, Answer]]:
         """Every question so far whose answer was no usable number and no clear error."""
         return [

@@ -168,6 +168,8 @@ class CheckResult:
     Attributes:
         under_reports: Every answer below a certified lower bound, worst first.
         rounding: Answers that are below one by rounding only (see the package's text): no failure.
+        undecided: Answers within certified bounds that no finer grid narrowed enough, or that there was no
+            time to narrow: not below the lower end, and perhaps below the truth.
         hidden: How many answers are no number (NaN), where the certified truth is above 0.
         raised: Where the accountant crashed though the certified truth is above 0; empty if nowhere.
         finite: Calls of this check, not answered from memory, whose answer was a finite number.
@@ -186,6 +188,7 @@ class CheckResult:
     message: str
     under_reports: tuple[UnderReport, ...] = ()
     rounding: int = 0
+    undecided: int = 0
     hidden: int = 0
     raised: str = ""
     finite: int = 0
@@ -232,6 +235,7 @@ class CheckResult:
             "message": self.message,
             "under_reports": [report.to_json() for report in self.under_reports],
             "rounding": self.rounding,
+            "undecided": self.undecided,
             "hidden": self.hidden,
             "raised": self.raised,
             "finite": self.finite,

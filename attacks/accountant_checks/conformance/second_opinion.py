@@ -258,6 +258,9 @@ _LARGEST_TAIL = 0.02
 _LARGEST_COUNT = 65_536
 """Most points of an inversion integral."""
 
+_LARGEST_PEAK = 600.0
+"""Log of an integrand whose sum cannot cancel to a delta below 1: the mean loss is far above epsilon."""
+
 _BLOCK = 512
 
 _NO_DELTA = -46.0
@@ -360,6 +363,8 @@ class Curve:
             log_terms = _sum_of(parts, s, resolution) - s * epsilon - np.log(s) - np.log(s + 1)
             if start == 0:
                 peak = float(log_terms[0].real)
+                if peak > _LARGEST_PEAK:
+                    break
             terms = np.exp(log_terms - peak).real
             total += float(terms.sum()) - (0.5 * float(terms[0]) if start == 0 else 0.0)
             start += block

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, Gaussian, gaussian_run
+from workbench.accounting.events import Gaussian, gaussian_run
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
@@ -26,8 +27,18 @@ _ERRORS = 5.0
 """A second method decides only where it is so many of its own estimated errors away from the answer."""
 
 
+WIDTHS = (1e-4, 1e-5, 1e-6)
+"""Relative widths to which bounds are narrowed in turn, where an answer lies within them."""
+
+_LEAST_GAIN = 0.5
+"""Bounds that do not become narrower than so much of what they were are not narrowed further."""
+
+_NARROWED: dict[Question, Bounds] = {}
+"""The narrowest bounds so far, where the first ones did not decide about an answer."""
+
+
 @cache
-def _certified(quantity: str, event: Event, argument: float, adjacency: Adjacency) -> Bounds | str:
+def _certified(question: Question, **width: Any) -> Bounds | str:
     from workbench.accounting import certified
 
     functions = {
@@ -36,7 +47,8 @@ def _certified(quantity: str, event: Event, argument: float, adjacency: Adjacenc
         "tpr": certified.tpr_bounds,
     }
     try:
-        return functions[quantity](event, argument, adjacency=adjacency)
+        ask = functions[question.quantity]
+        return ask(question.event, question.argument, adjacency=question.adjacency, **width)
     except (UnsupportedError, InconclusiveError, InputError):
         return ""
     except (ArithmeticError, LookupError, ValueError) as error:
@@ -45,13 +57,52 @@ def _certified(quantity: str, event: Event, argument: float, adjacency: Adjacenc
 
 def truth(question: Question) -> Bounds | None:
     """Certified bounds on what was asked; None where none are to be had. Kept for all accountants."""
-    bounds = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    if question in _NARROWED:
+        return _NARROWED[question]
+    bounds = _certified(question)
     return None if isinstance(bounds, str) else bounds
+
+
+def is_undecided(bounds: Bounds, claimed: float) -> bool:
+    """Whether a claim lies within bounds, so that they do not tell if it is below the truth."""
+    margin = max(ROUNDING * bounds.upper, ROUNDING_OF_EPSILON)
+    return bounds.lower <= claimed < bounds.upper - margin
+
+
+def narrowed_until_decided(
+    question: Question, claimed: float, may_go_on: Callable[[], bool]
+) -> Bounds | None:
+    """Certified bounds, narrowed until a claim is on one side of them or no finer grid helps.
+
+    What is found is the `truth` from then on.
+
+    Args:
+        question: What was asked.
+        claimed: The answer, or another value that the truth is compared with.
+        may_go_on: Whether there is time for narrower bounds; a finer grid takes up to a second.
+
+    Returns:
+        The narrowest bounds so far, which may leave the claim undecided; None where there are none.
+    """
+    bounds = truth(question)
+    for width in WIDTHS:
+        if bounds is None or not is_undecided(bounds, claimed) or not may_go_on():
+            break
+        if bounds.relative_width <= width:
+            continue
+        finer = _certified(question, relative_width=width)
+        if isinstance(finer, str):
+            break
+        before, bounds = bounds.width, bounds.narrowed_by(finer)
+        _NARROWED[question] = bounds
+        if bounds.width > _LEAST_GAIN * before:
+            break
+    return bounds
 
 
 def fault_of_ours(question: Question) -> str:
     """How the certified bounds crashed over this question; empty where they did not."""
-    bounds = _certified(question.quantity, question.event, question.argument, question.adjacency)
+    bounds = _certified(question)
     return bounds if isinstance(bounds, str) else ""
 
 
