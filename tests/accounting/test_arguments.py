@@ -153,6 +153,7 @@ METHODS = {
     "max_success": {"prior": 0.25},
     "max_tpr": {"fpr": np.array([0.25, 0.5])},
     "__contains__": {"value": 0.75},
+    "narrowed_by": {"other": Bounds(lower=0.6, upper=0.9, rigorous=True, method="")},
     "admits": {"event": NOISY},
     "spend": {"event": NOISY},
     "cost": {"event": NOISY},
@@ -248,7 +249,8 @@ ANNOTATIONS = {
     *("float", "int", "Event", "Adjacency", "Direction", "Secret", "Guarantee", "FloatArray", "bool", "str"),
     *("tuple[float, ...]", "tuple[Fraction, ...]", "tuple[tuple[Event, int], ...]", "tuple[str, ...]"),
     *("tuple[Event, ...]", "tuple[tuple[float, ...], ...]"),
-    *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "tuple[int, ...]"),
+    *("object", "npt.ArrayLike", "Adjacency | str", "Direction | str", "Sequence[Bounds]", "Bounds"),
+    "tuple[int, ...]",
     *(
         "Sequence[bool]",
         "Callable[[float], bool]",
