@@ -33,6 +33,7 @@ from workbench.attacks.accountant_checks.conformance.judging import (
     below_truth,
     counterexample_of,
     decide,
+    decide_those_within,
     result,
     shortfall,
     under_report,
@@ -53,8 +54,6 @@ from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
     ROUNDING,
     by_rounding_only,
-    is_undecided,
-    narrowed_until_decided,
     question_at,
     smallest_noise,
     truth,
@@ -115,27 +114,8 @@ def never_below(context: Context, check: Check, cells: Sequence[Cell]) -> CheckR
         if report is not None:
             shortfalls.reports.append((question, report))
             failing.append(cell)
-    _decide_those_within(context, counter, cells, shortfalls, failing)
+    decide_those_within(context, counter, cells, shortfalls, failing)
     return _report_of(context, check, counter, shortfalls, failing)
-
-
-def _decide_those_within(
-    context: Context, counter: Counter, cells: Sequence[Cell], shortfalls: Shortfalls, failing: list[Cell]
-) -> None:
-    """Narrow the bounds within which an answer lies, after all cells are judged; add what falls below.
-
-    Once some answers are known to be below, there is nothing left to decide.
-    """
-    for cell in cells:
-        answer = context.asker.remembered(cell.question)
-        bounds = truth(cell.question) if answer is not None and answer.is_number else None
-        if failing or answer is None or bounds is None or not is_undecided(bounds, answer.value):
-            continue
-        decide(context, counter, cell.question, answer.value)
-        report = below_truth(context, cell.question, answer)
-        if report is not None:
-            shortfalls.reports.append((cell.question, report))
-            failing.append(cell)
 
 
 def _report_of(
@@ -216,7 +196,7 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
         if report is not None:
             shortfalls.reports.append((question, report))
             failing.append(cell)
-    _decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
+    decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
     corners = {question for _, _, question, _ in broken}
     for question, answer in context.asker.faults():
         if question not in corners:
@@ -313,9 +293,7 @@ def looseness(context: Context, check: Check) -> CheckResult:
         before = len(counter.ratios)
         answer = context.asker.ask(question)
         if context.looseness_budget is not None and answer.is_number:
-            narrowed_until_decided(
-                question, answer.value / context.looseness_budget, lambda: not context.asker.out_of_time
-            )
+            decide(context, Counter(), question, answer.value / context.looseness_budget)
         _judge(context, counter, question)
         if len(counter.ratios) > before and counter.ratios[-1] > worst:
             worst, worst_question = counter.ratios[-1], question

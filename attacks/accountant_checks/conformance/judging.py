@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from workbench.attacks.accountant_checks.conformance.results import (
     UnderReport,
     plain_number,
 )
+from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
     by_rounding_only,
     confirmed,
@@ -255,6 +256,25 @@ class Shortfalls:
             )
             return None
         return replace(report, confirmed_by=second.describe(), confirmed_value=second.value)
+
+
+def decide_those_within(
+    context: Context, counter: Counter, cells: Sequence[Cell], shortfalls: Shortfalls, failing: list[Cell]
+) -> None:
+    """Narrow the bounds within which an answer lies, after all cells are judged; add what falls below.
+
+    Once some answers are known to be below, there is nothing left to decide.
+    """
+    for cell in cells:
+        answer = context.asker.remembered(cell.question)
+        bounds = truth(cell.question) if answer is not None and answer.is_number else None
+        if failing or answer is None or bounds is None or not is_undecided(bounds, answer.value):
+            continue
+        decide(context, counter, cell.question, answer.value)
+        report = below_truth(context, cell.question, answer)
+        if report is not None:
+            shortfalls.reports.append((cell.question, report))
+            failing.append(cell)
 
 
 def result(
