@@ -69,6 +69,12 @@ GROUPS: Mapping[str, str] = {
     "models": "The small base models that studies start from.",
 }
 
+_EVERYWHERE = ("--no-color", "--verbose")
+"""Options that may stand before or after a command's name."""
+
+_COMPLETION = "_WORKBENCH_COMPLETE"
+"""The variable in which a shell asks for completions."""
+
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 # The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
@@ -207,6 +213,12 @@ def _top(
         bool,
         typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print without colours; also after a command, or NO_COLOR=1.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print where an error came from; also after a command.")
+    ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -217,12 +229,12 @@ def _help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def _group(says: str, callback: Callable[..., None]) -> typer.Typer:
+def _group(says: str, callback: Callable[..., None], *, completes: bool = False) -> typer.Typer:
     """A group that prints its help where no command is given."""
     group = typer.Typer(
         cls=_Group,
         help=says,
-        add_completion=False,
+        add_completion=completes,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings=_SETTINGS,
@@ -233,7 +245,8 @@ def _group(says: str, callback: Callable[..., None]) -> typer.Typer:
 
 def _app() -> typer.Typer:
     """The whole command, its subcommands by name and summary alone."""
-    top = _group("Audit the privacy guarantee that a trained model claims; run studies of such models.", _top)
+    says = "Audit the privacy guarantee that a trained model claims; run studies of such models."
+    top = _group(says, _top, completes=True)
     groups = {name: _group(says, _help) for name, says in GROUPS.items()}
     for name, command in COMMANDS.items():
         group = groups.get(name.partition(" ")[0], top)
@@ -293,7 +306,27 @@ def output_that_may_close() -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command on these words (None for those of this process); returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word not in _EVERYWHERE]
+    with _without_colour("--no-color" in given):
+        return _called(words, is_verbose="--verbose" in given)
+
+
+@contextmanager
+def _without_colour(wanted: bool) -> Iterator[None]:
+    """Within the context, nothing is printed in colour, if that is wanted."""
+    before = os.environ.get("NO_COLOR")
+    if wanted:
+        os.environ["NO_COLOR"] = "1"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ["NO_COLOR"]
+
+
+def _called(words: Sequence[str], *, is_verbose: bool) -> int:
+    """Run the command on these words; returns the exit code."""
     try:
         with output_that_may_close():
             code = app(words, prog_name="workbench", standalone_mode=False)
@@ -301,6 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return _complain(_usage(error, words), 2)
     except (InputError, UnsupportedError) as error:
+        if is_verbose:
+            traceback.print_exc()
         return _complain(str(error), 2)
     except InconclusiveError as error:
         return _complain(str(error), 3)
@@ -311,6 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as error:
         if error.code == 130:
             return _complain("interrupted", 130)
+        if _COMPLETION in os.environ:
+            return int(error.code or 0)
         traceback.print_exc()
         return 70
     except UnicodeError as error:

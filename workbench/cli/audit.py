@@ -7,9 +7,12 @@ The heavy modules are imported where they are needed: reading a scores file need
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -55,7 +58,8 @@ class AuditOptions:
         Path | None,
         Option(
             metavar="FILE",
-            help="Judge these scores (.csv, .csv.gz, .npz, .parquet: score, member; id, text).",
+            help="Judge these scores (.csv, .csv.gz, .npz, .parquet: score, member; id, text); - reads CSV "
+            "from the input stream.",
         ),
     ] = None
     train: Annotated[
@@ -266,7 +270,7 @@ class AuditOptions:
     ] = Path("audit")
     json: ReportFile = None
     junit: JunitFile = None
-    quiet: Annotated[bool, Option("--quiet", help="Print the verdict only.")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print the verdict only.")] = False
 
 
 _PLAN = (
@@ -375,7 +379,7 @@ def _check_distinct(options: AuditOptions) -> None:
     """Refuse an output that would overwrite an input, or another output."""
     source = options.train.rpartition(":")[0] if options.train else None
     places = {
-        "--scores": options.scores,
+        "--scores": None if options.scores == Path("-") else options.scores,
         "--run": options.run,
         "--train": Path(source) if source else None,
         "--members": options.members,
@@ -406,7 +410,26 @@ def _given(options: AuditOptions, *names: str) -> dict[str, Any]:
 
 
 def _audit_scores(options: AuditOptions) -> AuditResult:
-    return api.audit_scores(options.scores, **_given(options, *_MODES["--scores"]))
+    assert options.scores is not None
+    with _scores_file(options.scores) as file:
+        return api.audit_scores(file, **_given(options, *_MODES["--scores"]))
+
+
+@contextmanager
+def _scores_file(file: Path) -> Iterator[Path]:
+    """The file of scores; for `-`, one that holds what the input stream has."""
+    if file != Path("-"):
+        yield file
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError("--scores - reads CSV from the input stream, and nothing is piped into it")
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "stdin.csv"
+        place.write_bytes(sys.stdin.buffer.read())
+        try:
+            yield place
+        except InputError as error:
+            raise InputError(str(error).replace(str(place), "--scores -")) from error
 
 
 def _audit_training(options: AuditOptions) -> AuditResult:

@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from typer import Argument
@@ -47,11 +48,17 @@ def list_names(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return 0
+    console = terminal.output_console()
+    if what == CLAIMS:
+        for row in rows:
+            console.print(Text.assemble((row["id"], "bold"), f" ({row['place']}; {row['method']})"))
+            console.print(Padding(Text(row["claim"]), (0, 0, 0, 4)))
+        return 0
     table = Table(*rows[0])
     for row in rows:
         name, *others = (", ".join(value) if isinstance(value, list) else value for value in row.values())
         table.add_row(Text(name, no_wrap=True), *map(Text, others))
-    terminal.output_console().print(table)
+    console.print(table)
     return 0
 
 

@@ -56,7 +56,7 @@ class BuildOptions:
             help="Build on the workers of this Dask scheduler instead; this machine must share their cache.",
         ),
     ] = None
-    quiet: Annotated[bool, Option("--quiet", help="Print nothing.")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ StatedNumbers: TypeAlias = Annotated[
         show_default="nothing",
     ),
 ]
-NoProgress: TypeAlias = Annotated[bool, Option("--quiet", help="Show no progress.")]
+NoProgress: TypeAlias = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 PrintJson: TypeAlias = Annotated[bool, Option("--json", help="Print JSON.")]
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}")

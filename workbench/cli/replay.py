@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -23,13 +24,17 @@ _TEST = '''"""Fails until the training keeps its claim; written by `workbench re
 
 import subprocess
 import sys
+from pathlib import Path
 
-COMMAND = {command!r}
+TRAINER = Path(__file__).parent / {trainer!r}
+FUNCTION = {function!r}
+OPTIONS = {options!r}
 
 
 def test_forced_replay_does_not_refute_the_claim(tmp_path):
+    function = f"{{TRAINER.resolve()}}:{{FUNCTION}}"
     # A folder of its own: results are kept by the hash of the function's file, without the files it imports.
-    command = [sys.executable, "-m", "workbench.cli", *COMMAND, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "workbench.cli", "replay", function, *OPTIONS, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 '''
@@ -66,7 +71,7 @@ class ReplayOptions:
         Path | None,
         typer.Option(metavar="FILE.py", help="Write a pytest that fails until the claim is kept."),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict alone.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict alone.")] = False
 
 
 def replay(options: ReplayOptions) -> int:
@@ -147,9 +152,8 @@ def _write(options: ReplayOptions, report: Mapping[str, Any], json_file: Path | 
     if options.junit is not None:
         junit.write_junit(report, options.junit)
     if options.emit_test is not None:
-        source = Path(options.function.rpartition(":")[0]).resolve()
-        function = f"{source}:{options.function.rpartition(':')[2]}"
-        asked = replace(
-            options, function=function, out=Path("replay"), json=None, junit=None, emit_test=None, quiet=True
-        )
-        write_atomically(options.emit_test, _TEST.format(command=_words(asked)))
+        source, _, function = options.function.rpartition(":")
+        asked = replace(options, out=Path("replay"), json=None, junit=None, emit_test=None, quiet=True)
+        trainer = Path(os.path.relpath(Path(source).resolve(), options.emit_test.resolve().parent)).as_posix()
+        written = _TEST.format(trainer=trainer, function=function, options=_words(asked)[2:])
+        write_atomically(options.emit_test, written)

@@ -72,7 +72,7 @@ class ReportOptions:
     format: Annotated[
         list[Format] | None, Option(help="Write only this format; may be repeated.", show_default="all")
     ] = None
-    quiet: Annotated[bool, Option("--quiet", help="Print where the report is, and no findings.")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only where the report is.")] = False
 
 
 def report(options: ReportOptions) -> int:

@@ -131,7 +131,7 @@ class RunCommandOptions:
             metavar="FILE", help="Also write what was planned and done here, also where a run is stopped."
         ),
     ] = None
-    quiet: Annotated[bool, Option("--quiet", help="Print failures only.")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print failures only.")] = False
 
 
 def run(options: RunCommandOptions) -> int:

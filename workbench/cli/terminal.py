@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias, cast
@@ -29,6 +30,9 @@ ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 
 _LOG_WIDTH = 160
 """Most columns of the table in a file or a pipe, which says nothing of its width."""
+
+_NARROW = 120
+"""Columns below which a table of attacks has two lines a row."""
 
 _STYLES = {
     "REFUTED": "bold red",
@@ -121,9 +125,10 @@ def error_console() -> Console:
 
 
 def output_console() -> Console:
-    """The output stream; as wide as its terminal, or wide enough for a table where it is a file or a pipe."""
+    """The output stream; as wide as its terminal or COLUMNS, otherwise wide enough for a table."""
     console = Console(file=sys.stdout)
-    return console if console.is_terminal else Console(file=sys.stdout, width=_LOG_WIDTH)
+    is_wide = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return console if is_wide else Console(file=sys.stdout, width=_LOG_WIDTH)
 
 
 @contextmanager
@@ -147,7 +152,7 @@ def print_report(report: Mapping[str, Any], *, quiet: bool) -> None:
     console = output_console()
     if not quiet:
         if any(subject["attacks"] for subject in report["subjects"]):
-            console.print(_table(report))
+            console.print(_table(report, is_narrow=console.width < _NARROW))
         if "views" in report:
             _print_views(console, report["views"])
         for key, terms in report.get("asides", {}).items():
@@ -222,11 +227,12 @@ def verdict_text(kind: str) -> Text:
     return Text(kind, style=_STYLES.get(kind, "bold"))
 
 
-def _table(report: Mapping[str, Any]) -> Table:
-    """One row for each subject and attack."""
+def _table(report: Mapping[str, Any], *, is_narrow: bool) -> Table:
+    """One row for each subject and attack; of two lines, in half of the columns, where it is narrow."""
     title = Text(f"Claim: {report['claim']['text']}")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("subject", "attack", "verdict", "bound", "confidence", "estimator", "AUC"):
+    headings = ("subject", "attack", "verdict", "bound", "confidence", "estimator", "AUC")
+    for heading in _folded(headings) if is_narrow else headings:
         table.add_column(heading)
     for subject in report["subjects"]:
         role = _ROLES.get(subject["role"], "")
@@ -235,8 +241,22 @@ def _table(report: Mapping[str, Any]) -> Table:
             kind = verdict_text(verdict["kind"])
             named = (f"{subject['name']}{role}", attack["attack"])
             cells = (*named, kind, *_bound(verdict), _auc(verdict))
-            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+            row = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
+            table.add_row(*(_folded(row) if is_narrow else row))
     return table
+
+
+def _folded(cells: Sequence[str | Text]) -> list[Text]:
+    """The cells of a wide row in three: names, verdict and AUC, bound with confidence and estimator."""
+    subject, attack, verdict, bound, confidence, estimator, auc = (
+        cell if isinstance(cell, Text) else Text(cell) for cell in cells
+    )
+    newline = Text("\n")
+    return [
+        Text.assemble(subject, newline, "  ", attack),
+        Text.assemble(verdict, newline, auc),
+        Text.assemble(bound, newline, confidence, ", ", estimator),
+    ]
 
 
 def _bound(verdict: Mapping[str, Any]) -> tuple[str, str, str]:
