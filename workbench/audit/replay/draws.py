@@ -1,0 +1,272 @@
+"""Draws of random numbers under a replay: noise is left out, what else is drawn is counted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workbench.interfaces import FloatArray
+from workbench.training.devices import random_states
+
+if TYPE_CHECKING:
+    from workbench.audit.replay.record import Watch
+
+FIRST = 64
+"""Numbers by which a draw is known: as a parameter's initial weights, up to a factor, or as noise again."""
+
+_NORMAL = ("normal", "normal_", "randn", "randn_like")
+
+_UNIFORM = ("rand", "rand_like", "uniform", "uniform_")
+
+_COMPARISONS = ("lt", "le", "gt", "ge")
+
+_OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
+"""Draws of orders, whole numbers and coins."""
+
+
+@cache
+def _draws_nothing(func: Any) -> bool:
+    """Whether an operation is of no interest: nearly all are."""
+    name = func.overloadpacket.__name__
+    return torch.Tag.nondeterministic_seeded not in func.tags and name not in _COMPARISONS
+
+
+class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets draws of noise happen, and gives a share of them."""
+
+    def __init__(
+        self, watch: Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int], records: int
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
+        self._early: list[tuple[int, FloatArray]] = []
+        self._early_draws = 0
+        self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
+        self.disturbs_single = False
+        self._single, self._states = 0, _global_states()
+        self.choices = 0
+        self._coins: list[Tensor] = []
+        self.afterfirst_gradient = False
+        self._drawn = 0
+        self._generators: list[Callable[[], Any]] = []
+        self._known: set[int] = set()
+        self._held: list[object] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the mode against its compiler, which does not run here; that costs a tenth."""
+        return False
+
+    def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
+        """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
+
+        Before that, those that are known to be no initial weights; a parameter's own numbers, drawn in place,
+        always are.
+        """
+        fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+        if self._is_late() or not fits:
+            return fits
+        self._early_draws += not in_place
+        return not in_place and self._early_draws in self.quiet
+
+    def _is_late(self) -> bool:
+        return self.afterfirst_gradient or bool(self._watch.step())
+
+    def _met(self, drawn: Any, *, in_place: bool = False, is_normal: bool = True) -> Any:
+        """Another draw than noise: it may be of initial weights, which the first step shows."""
+        shape = tuple(np.shape(drawn)) if not isinstance(drawn, Tensor) else tuple(drawn.shape)
+        fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
+        if self._is_late() or not fits:
+            self._watch.elsewhere()
+            return self._disturbed(drawn, is_uniform=not is_normal)
+        if not in_place:
+            self._early.append(
+                (self._early_draws if is_normal else -1 - len(self._early), first_numbers(drawn))
+            )
+        return drawn
+
+    def _disturbed(self, drawn: Any, *, is_uniform: bool = False) -> Any:
+        """Other numbers, half as far apart, where runs are to show whether any update depends on them."""
+        if not self.disturbs:
+            return drawn
+        centre = 0.25 if is_uniform else 0.0
+        if isinstance(drawn, Tensor):
+            return drawn.mul_(0.5).add_(centre) if drawn.is_floating_point() else drawn
+        if isinstance(drawn, np.ndarray):
+            return np.asarray(0.5 * drawn + centre).astype(drawn.dtype)
+        return type(drawn)(0.5 * drawn + centre)
+
+    def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
+        """Which draws of parameters' shapes are, before the first step, no multiples of their weights.
+
+        A single number is a multiple of any other, and says nothing.
+        """
+        found = set()
+        flat = [first_numbers(p) for p in parameters]
+        flat += [np.concatenate(flat)[:FIRST]]
+        for number, drawn in self._early:
+            size = float(np.linalg.norm(drawn))
+            alike = [w for w in flat if w.size == drawn.size > 1 and w.any()]
+            if not any(abs(float(w @ drawn)) >= (1 - 1e-6) * size * float(np.linalg.norm(w)) for w in alike):
+                found.add(number)
+        self._early.clear()
+        return frozenset(found)
+
+    def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
+        """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each.
+
+        Single ones are so many between two steps.
+        """
+        size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
+        if size == 1 and not in_place and self._records > 1:
+            self._single += 1
+            return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
+        if size == 0 or size % self._records:
+            return self._met(drawn, in_place=in_place, is_normal=False)
+        if isinstance(drawn, Tensor):
+            self._coins = [*self._coins[-1:], drawn]
+        return drawn
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        drawn = func(*args, **(kwargs or {}))
+        if _draws_nothing(func):
+            return drawn
+        name = func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
+            self._drawn = hash((self._drawn, name, shape))
+            generator = (kwargs or {}).get("generator")
+            if generator is not None:
+                self.uses(generator, lambda: generator.get_state().numpy().tobytes())
+        if self.still and name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
+            return drawn.fill_(args[1])
+        is_draw = torch.Tag.nondeterministic_seeded in func.tags and isinstance(drawn, Tensor)
+        in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
+        if name in _COMPARISONS and any(map(self._is_coins, args)):
+            self._chose(drawn)
+        if is_draw and name == "multinomial":
+            self.chosen(args[0].shape[-1], drawn)
+        elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
+            self._chose(drawn)
+        elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == 1:
+            self._watch.elsewhere()
+        if is_draw and name in _UNIFORM:
+            return self.uniform(drawn, in_place=in_place)
+        if is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:
+            return self.other(drawn)
+        if name not in _NORMAL or not isinstance(drawn, Tensor):
+            return drawn
+        if not self.is_noise(drawn.shape, in_place=in_place):
+            return self._met(drawn, in_place=in_place)
+        self._watch.note("normal", drawn)
+        mean: Any = 0.0
+        if name == "normal":
+            mean = args[0]
+        elif name == "normal_":
+            mean = args[1] if len(args) > 1 else (kwargs or {}).get("mean", 0.0)
+        return drawn.copy_(mean + self.share * (drawn - mean))
+
+    def draws(self) -> int:
+        """A hash of torch's draws so far, by name and shape, and of the states of generators met."""
+        states = (*(state.numpy().tobytes() for state in random_states()), *_global_states())
+        return hash((self._drawn, *states, *(state() for state in self._generators)))
+
+    def uses(self, key: object, state: Callable[[], Any]) -> None:
+        """A generator is drawn from, whose state tells two runs apart."""
+        if id(key) not in self._known:
+            self._known.add(id(key))
+            self._held.append(key)
+            self._generators.append(state)
+
+    def moved(self) -> None:
+        """A global generator was drawn from, or set, by a call that is heard."""
+        self._states = _global_states()
+
+    def end_interval(self) -> None:
+        """Before each step, and at the end: see what was drawn since the last one."""
+        if self._single % self._records:
+            self._watch.single()
+        self._single = 0
+        if self._states != _global_states():
+            self._watch.unheard()
+        self._states = _global_states()
+
+    def chosen(self, options: int, drawn: Any) -> None:
+        """Some of so many options are drawn: a sampler's options are the records."""
+        if options % self._records:
+            self._watch.elsewhere()
+        else:
+            self._chose(drawn)
+
+    def _is_coins(self, one: Any) -> bool:
+        """Whether it is a sampler's last draw, or the one before, also under another name."""
+        return isinstance(one, Tensor) and any(one.data_ptr() == coins.data_ptr() for coins in self._coins)
+
+    def _chose(self, drawn: Any) -> None:
+        """A sampler chose these records."""
+        made = drawn.detach().cpu().numpy() if isinstance(drawn, Tensor) else drawn
+        self.choices = hash((self.choices, made.tobytes() if isinstance(made, np.ndarray) else repr(made)))
+
+    def other(self, drawn: Any) -> Any:
+        """A draw that no sampler makes, and no noise of a parameter's shape."""
+        self._watch.elsewhere()
+        return self._disturbed(drawn)
+
+    def numpy(self, drawn: Any, mean: Any) -> Any:
+        """A draw of NumPy's, or its mean where it is noise."""
+        if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
+            return self._met(drawn)
+        self._watch.note("numpy", drawn)
+        return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
+
+    def laplace(self, drawn: Tensor, mean: Tensor) -> Tensor:
+        """A draw of torch's Laplace distribution, or its mean where it is noise."""
+        if not self.is_noise(drawn.shape):
+            met: Tensor = self._met(drawn)
+            return met
+        self._watch.note("laplace", drawn)
+        return mean + self.share * (drawn - mean)
+
+
+def _global_states() -> tuple[Any, ...]:
+    """The states of Python's and NumPy's global generators."""
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+    return random.getstate(), numpy_state[1].tobytes(), numpy_state[2:]
+
+
+def first_numbers(drawn: Any) -> FloatArray:
+    """A copy of the first numbers of a draw."""
+    numbers: FloatArray = torch.as_tensor(drawn).detach().reshape(-1)[:FIRST].cpu().double().numpy().copy()
+    return numbers
+
+
+@contextmanager
+def first_gradient(noise: Silence) -> Iterator[None]:
+    """Draws count as noise from the first gradient on: those before are initial weights."""
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+
+    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            noise.afterfirst_gradient = True
+            return call(*args, **kwargs)
+
+        return noted
+
+    with (
+        patch.object(torch.autograd, "backward", noting(backward)),
+        patch.object(torch.autograd, "grad", noting(grad)),
+    ):
+        yield
