@@ -144,22 +144,26 @@ def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
 
 
 def _public(runs: Runs, a: Recording) -> frozenset[int]:
-    """Optimizers whose steps are bit for bit the same where nearly all records are copies of one."""
+    """Optimizers whose steps are bit for bit the same on other records.
+
+    Nearly all of these are copies of one; or they are the same ones in reversed order, so that those which
+    copies leave in their places are others too.
+    """
     labels = {record["label"] for record in runs.records if record["label"] is not None}
-    try:
-        other = runs(copies(runs.records, labels))
-    except InputError:
-        return frozenset()
+    public = frozenset(range(len(a.layouts)))
+    for others in (copies(runs.records, labels), list(reversed(runs.records))):
+        try:
+            other = runs(runs.with_records(dict(enumerate(others))))
+        except InputError:
+            return frozenset()
+        public = frozenset(number for number in public if _steps_of(a, number) == _steps_of(other, number))
+    return public if len(public) < len(a.layouts) else frozenset()
 
-    def of(run: Recording, optimizer: int) -> list[torch.Tensor]:
-        return [g for g, number in zip(run.gradients, run.optimizers, strict=True) if number == optimizer]
 
-    public = set()
-    for number in range(len(a.layouts)):
-        own, others = of(a, number), of(other, number)
-        if len(own) == len(others) and all(map(torch.equal, own, others)):
-            public.add(number)
-    return frozenset(public) if len(public) < len(a.layouts) else frozenset()
+def _steps_of(run: Recording, optimizer: int) -> list[bytes]:
+    """The gradients of an optimizer's steps."""
+    steps = zip(run.gradients, run.optimizers, strict=True)
+    return [gradient.numpy().tobytes() for gradient, number in steps if number == optimizer]
 
 
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
