@@ -27,6 +27,7 @@ from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
+from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, radius
 from workbench.audit.replay.sampler import Sampler, sampler_of
@@ -126,6 +127,60 @@ def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> Non
     is_wrong = name == "weights_only_norm"
     assert found.verdict.kind == ("REFUTED" if is_wrong else "NOT_REFUTED"), found.verdict.sentence
     assert [fault.part for fault in found.faults] == ["clip"] * is_wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "head_after_pretraining_on_members",
+        "head_after_pretraining_on_firsts",
+        "head_after_steps_by_hand",
+    ],
+)
+def test_steps_that_follow_from_records_are_not_taken_for_public(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('two_optimizers.py')}:{name}")
+    assert isinstance(found, NotMeasured)
+    assert "2 optimizers of different parameters" in found.reason
+
+
+class _Descent(torch.optim.SGD):
+    """Calls its parent's step."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, _Descent])
+@pytest.mark.parametrize(("how", "expected"), [("stays", 3), ("leaves", 1), ("cleared", 3)])
+def test_own_hooks_of_an_optimizer_run_once_a_step(kind: Any, how: str, expected: int) -> None:
+    """The gradient that is recorded is the one after them."""
+    calls: list[str] = []
+
+    def training() -> Tensor:
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        optimizer = kind([parameter], lr=1.0)
+        calls.clear()
+
+        def add(*_: Any) -> None:
+            calls.append("add")
+            parameter.grad += 1.0
+            if how == "leaves":
+                handle.remove()
+
+        handle = optimizer.register_step_pre_hook(add)
+        for step in range(3):
+            parameter.grad = torch.ones(3)
+            if how == "cleared" and step == 1:
+                optimizer._optimizer_step_pre_hooks.clear()
+                optimizer.register_step_pre_hook(add)
+            optimizer.step()
+        return parameter.detach().clone()
+
+    run = recorded(training, seed=0, records=1)
+    assert len(calls) == expected
+    assert [float(gradient[0]) for gradient in run.gradients] == [2.0] * expected + [1.0] * (3 - expected)
+    assert float(run.result[0]) == -3 - expected
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,10 @@ def schema() -> dict[str, Any]:
 
 
 def checked(action: dict[str, Any]) -> str:
-    """The shell lines of the step that runs the command."""
+    """The program of the step that runs the command."""
     (step,) = [step for step in action["runs"]["steps"] if step.get("id") == "check"]
-    lines: str = step["run"]
-    return lines
+    program: str = step["run"]
+    return program
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def checked(action: dict[str, Any]) -> str:
         (f"--scores 'the scores.csv' --claim {CLAIM}", 1),
         (f"--scores 'the scores.csv' --claim {CLAIM.replace('=1,', '=4,')}", 0),
         ("--scores $(touch made) --claim nonsense", 2),
+        (f"--scores 'the scores.csv --claim {CLAIM}", 2),
     ],
 )
 def test_the_action_gives_the_verdict_and_keeps_the_reports(
@@ -65,8 +67,14 @@ def test_the_action_gives_the_verdict_and_keeps_the_reports(
         "REPORTS": "kept reports",
         "GITHUB_OUTPUT": str(tmp_path / "output"),
     }
-    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", checked(action)]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", checked(action)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     assert (tmp_path / "output").read_text() == f"verdict={code}\n"
     assert not (tmp_path / "made").exists()
@@ -74,6 +82,7 @@ def test_the_action_gives_the_verdict_and_keeps_the_reports(
         report = json.loads((tmp_path / "kept reports" / "report.json").read_text())
         assert report["exit_code"] == code
         assert (tmp_path / "kept reports" / "junit.xml").is_file()
+        assert (tmp_path / "kept reports" / "page" / "report.html").is_file()
 
 
 def test_each_hook_starts_a_command() -> None:
@@ -138,18 +147,24 @@ def test_bad_scores_on_the_input_stream_are_named_as_such(
     assert "stdin.csv" not in line
 
 
+def plain(printed: str) -> str:
+    """Without colours."""
+    return re.sub("\x1b\\[[0-9;]*m", "", printed)
+
+
 def test_a_table_fits_in_80_columns(
     scores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "s.csv").write_text(scores, encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Taken for a terminal.
     main(["audit", "--scores", str(tmp_path / "s.csv"), "--claim", CLAIM, "--out", str(tmp_path / "out")])
-    table = capsys.readouterr().out.partition("REFUTED:")[0]
+    table = plain(capsys.readouterr().out).partition("REFUTED:")[0]
     assert max(map(len, table.splitlines())) <= 80
     for cell in ("REFUTED", "epsilon >= ", "95 %, one_run", "scores"):
         assert cell in table
     main(["list", "claims"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    assert max(map(len, plain(capsys.readouterr().out).splitlines())) <= 80
 
 
 def test_an_error_shows_where_it_came_from_if_asked(

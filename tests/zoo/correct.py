@@ -263,15 +263,19 @@ class NoiseByAHook(Trainer):
 class HeadAfterPublicPretraining(Trainer):
     """All layers are trained on public data by another optimizer, the last one privately."""
 
-    def optimizer(self) -> torch.optim.Optimizer:
+    def public(self) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(0)
-        images = torch.rand(100, 64, generator=generator)
-        labels = torch.randint(10, (100,), generator=generator)
+        return torch.rand(100, 64, generator=generator), torch.randint(10, (100,), generator=generator)
+
+    def pretrained(self, images: Tensor, labels: Tensor) -> None:
         public = torch.optim.Adam(self.network.parameters(), lr=1e-2)
         for _ in range(5):
             public.zero_grad()
             functional.cross_entropy(self.network(images), labels).backward()
             public.step()
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.pretrained(*self.public())
         self.parameters = {name: p for name, p in self.parameters.items() if name.startswith("2.")}
         return torch.optim.SGD(self.parameters.values(), lr=0.5)
 

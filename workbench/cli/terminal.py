@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,10 +124,9 @@ def error_console() -> Console:
 
 
 def output_console() -> Console:
-    """The output stream; as wide as its terminal or COLUMNS, otherwise wide enough for a table."""
+    """The output stream; as wide as its terminal, or wide enough for a table where it is a file or a pipe."""
     console = Console(file=sys.stdout)
-    is_wide = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    return console if is_wide else Console(file=sys.stdout, width=_LOG_WIDTH)
+    return console if console.is_terminal else Console(file=sys.stdout, width=_LOG_WIDTH)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ def trained(records, seed, *, poisson=False, **how):
             drawn = torch.nonzero(torch.rand(len(records)) < rate)[:, 0] if poisson else batch
             loss = functional.cross_entropy(network(images[drawn]), labels[drawn], reduction="none")
             optimizer.step(loss=loss)
+            optimizer.zero_grad()  # Otherwise the next raw gradient is added to this sum.
     if engine.steps not in STATED:
         STATED[engine.steps] = engine.get_privacy_spent(accounting_mode="rdp")["eps_rdp"]
     engine.detach()

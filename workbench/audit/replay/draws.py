@@ -55,7 +55,7 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._single, self._states = 0, _global_states()
         self.choices = 0
         self._coins: list[Tensor] = []
-        self.afterfirst_gradient = False
+        self.after_first_gradient = False
         self._drawn = 0
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
@@ -79,7 +79,7 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not in_place and self._early_draws in self.quiet
 
     def _is_late(self) -> bool:
-        return self.afterfirst_gradient or bool(self._watch.step())
+        return self.after_first_gradient or bool(self._watch.step())
 
     def _met(self, drawn: Any, *, in_place: bool = False, is_normal: bool = True) -> Any:
         """Another draw than noise: it may be of initial weights, which the first step shows."""
@@ -260,7 +260,7 @@ def first_gradient(noise: Silence) -> Iterator[None]:
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
-            noise.afterfirst_gradient = True
+            noise.after_first_gradient = True
             return call(*args, **kwargs)
 
         return noted

@@ -249,11 +249,16 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
 
 
 def cautions_of(run: Measured, claim: Claim) -> list[str]:
-    """What the claim rests on besides: who gets the optimizer's state, and the number of records.
+    """What the claim rests on besides: public steps, the optimizer's state, and the number of records.
 
     The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
     """
     found = []
+    if run.public:
+        found.append(
+            f"the steps of other optimizers ({run.public}) were bit for bit the same on other records: they "
+            "are taken to follow from none, and are not among those measured"
+        )
     if run.state:
         found.append(
             f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "

@@ -150,20 +150,21 @@ def _public(runs: Runs, a: Recording) -> frozenset[int]:
     copies leave in their places are others too.
     """
     labels = {record["label"] for record in runs.records if record["label"] is not None}
-    public = frozenset(range(len(a.layouts)))
+    # What has no gradient may step by something else.
+    public = {number for number in range(len(a.layouts)) if any(any(g) for g, _ in _steps_of(a, number))}
     for others in (copies(runs.records, labels), list(reversed(runs.records))):
         try:
             other = runs(runs.with_records(dict(enumerate(others))))
         except InputError:
             return frozenset()
-        public = frozenset(number for number in public if _steps_of(a, number) == _steps_of(other, number))
-    return public if len(public) < len(a.layouts) else frozenset()
+        public = {number for number in public if _steps_of(a, number) == _steps_of(other, number)}
+    return frozenset(a.orders[number] for number in public) if len(public) < len(a.layouts) else frozenset()
 
 
-def _steps_of(run: Recording, optimizer: int) -> list[bytes]:
-    """The gradients of an optimizer's steps."""
-    steps = zip(run.gradients, run.optimizers, strict=True)
-    return [gradient.numpy().tobytes() for gradient, number in steps if number == optimizer]
+def _steps_of(run: Recording, optimizer: int) -> list[tuple[bytes, bytes]]:
+    """The gradients of an optimizer's steps, and the weights before them."""
+    steps = zip(run.gradients, run.weights, run.optimizers, strict=True)
+    return [(g.numpy().tobytes(), w.numpy().tobytes()) for g, w, number in steps if number == optimizer]
 
 
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
@@ -214,6 +215,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         recognised=b.recognised,
         elsewhere=b.elsewhere,
         scores_repeat=scores_repeat,
+        public=len(runs.public),
         **shown,
     )
 

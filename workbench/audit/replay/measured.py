@@ -98,6 +98,7 @@ class Measured:
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
+        public: Optimizers whose steps were the same on other records, and are not among `steps`.
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 
@@ -153,6 +154,7 @@ class Measured:
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
+    public: int = 0
     scores_repeat: bool = True
 
     @property

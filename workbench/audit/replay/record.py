@@ -1,4 +1,4 @@
-"""Runs a training function under hooks: its gradients before each optimizer step, and its draws of noise."""
+"""Runs a training function under hooks: its gradients and weights before each optimizer step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.hooks import RemovableHandle
 
 from workbench.audit.replay.clipping import Clips, clips_told_to
 from workbench.audit.replay.draws import Silence, first_gradient, first_numbers
@@ -57,8 +57,8 @@ def recorded(
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
         share: How much of the noise is left, from 0 to 1.
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
-        public: Optimizers, by the order of their first steps from 0, whose steps are let be: they follow
-            from no record.
+        public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
+            forced: they follow from no record.
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
@@ -79,7 +79,6 @@ def recorded(
     with ExitStack() as stack:
         handle = register_optimizer_step_pre_hook(watch.before_step)
         stack.callback(handle.remove)
-        stack.callback(watch.leave_optimizers)
         stack.callback(register_optimizer_step_post_hook(watch.leave_step).remove)
         if still:
             stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
@@ -144,7 +143,7 @@ class Watch:
         self._models: dict[tuple[int, ...], int] = {}
         self._within: list[int] = []
         self._seen_at: dict[int, int] = {}
-        self._last: dict[int, tuple[Optimizer, RemovableHandle]] = {}
+        self._own_hooks: dict[int, tuple[dict[int, Any], dict[int, Any]]] = {}
         self.clips = Clips()
         self.names: dict[int, str] = {}
         self.called: dict[int, torch.nn.Module] = {}
@@ -157,26 +156,35 @@ class Watch:
         self.has_ended = False
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """See the step's gradient, after the optimizer's own hooks, which may add the noise."""
+        """See the step's gradient, after the optimizer's own hooks, which may add the noise.
+
+        The last of them is wrapped for this step. Within another step of the same optimizer they do not run:
+        without a replay torch calls them once.
+        """
         if self._is_public(optimizer):
             return None
         hooks: OrderedDict[int, Any] = optimizer.__dict__.get("_optimizer_step_pre_hooks", OrderedDict())
+        if id(optimizer) in self._within:
+            self._own_hooks.setdefault(id(optimizer), (hooks, hooks.copy()))
+            hooks.clear()
         if not hooks:
             return self._before_step(optimizer, args, kwargs)
-        if id(optimizer) not in self._last:
-            self._last[id(optimizer)] = optimizer, optimizer.register_step_pre_hook(self._before_step)
-        hooks.move_to_end(self._last[id(optimizer)][1].id)
+        key = next(reversed(hooks))
+        theirs = hooks[key]
+
+        def last(which: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+            if key in hooks:
+                hooks[key] = theirs
+            changed: tuple[Any, Any] | None = theirs(which, args, kwargs)
+            return self._before_step(which, *(changed or (args, kwargs))) or changed
+
+        hooks[key] = last
         return None
 
     def _is_public(self, optimizer: Optimizer) -> bool:
-        """Whether its steps are let be."""
+        """Whether its steps are neither recorded nor forced."""
         self._order.setdefault(id(optimizer), optimizer)
         return list(self._order).index(id(optimizer)) in self.public
-
-    def leave_optimizers(self) -> None:
-        """Take the hooks away that optimizers got of their own."""
-        for _, handle in self._last.values():
-            handle.remove()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """See the step's gradient; one that a closure makes, each time that the step calls it."""
@@ -220,6 +228,7 @@ class Watch:
                 self._held.append(optimizer)
                 names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
                 own = tuple(map(id, parameters))
+                kept.orders.append(list(self._order).index(id(optimizer)))
                 kept.models.append(self._models.setdefault(own, len(self._models)))
                 kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
                 if self.silence is not None:
@@ -230,8 +239,8 @@ class Watch:
             for p in parameters:
                 if p.grad is not None and p.grad.is_sparse:
                     p.grad = p.grad.coalesce()  # As forced ones are: sums of entries round otherwise.
-            if not step and forced is None:
-                kept.frozen = [p.detach().clone() for p in self._frozen(parameters)]
+            if not step and forced is None and like is None:
+                kept.frozen = [p.detach().cpu().clone() for p in self._frozen(parameters)]
             gradient = flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
             applied, gradient = gradient, self._before_clipping(parameters, gradient)
             if (step + 1) * gradient.numel() > MOST_NUMBERS:
@@ -261,6 +270,9 @@ class Watch:
         """The step is over, and so are those within it."""
         if id(optimizer) in self._within:
             del self._within[len(self._within) - 1 - self._within[::-1].index(id(optimizer)) :]
+        if self._within.count(id(optimizer)) <= 1 and id(optimizer) in self._own_hooks:
+            hooks, own = self._own_hooks.pop(id(optimizer))
+            hooks.update(own)
         if not self._within:
             self.clips.clear()
 
@@ -297,7 +309,11 @@ class Watch:
         """Parameters of the modules that were called, but for these."""
         trained = set(map(id, parameters))
         found = {id(p): p for module in self.called.values() for p in module.parameters()}
-        return [p for number, p in found.items() if number not in trained]
+        return [
+            p
+            for number, p in found.items()
+            if number not in trained and not isinstance(p, UninitializedParameter)
+        ]
 
     def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
         gradient = forced.applied[step]

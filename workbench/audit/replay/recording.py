@@ -39,6 +39,7 @@ class Recording:
         layouts: Of each optimizer, in the order of their first steps.
         optimizers: Which optimizer each step was of.
         models: Which parameters each optimizer trains: equal numbers for the same ones.
+        orders: Of each of `layouts`, the place of its optimizer among all that took a step, from 0.
         gradients: Flat gradient of each step before anything was forced, float32 (float64 where a parameter
             is); before it was clipped, where nothing else was done to it after that.
         applied: The one of the step, likewise; the same one where it was not clipped.
@@ -72,6 +73,7 @@ class Recording:
     layouts: list[Layout] = field(default_factory=list)
     optimizers: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
     applied: list[Tensor] = field(default_factory=list)
     absent: list[tuple[bool, ...]] = field(default_factory=list)

@@ -23,7 +23,7 @@ class Runs:
     """Calls the training and counts.
 
     `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
-    `public`: optimizers whose steps follow from no record, and are let be (`recorded`).
+    `public`: optimizers whose steps follow from no record, and are not recorded (`recorded`).
     `noises`: what was drawn as noise under the seed of each number, in some run.
     """
 

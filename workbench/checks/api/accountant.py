@@ -71,13 +71,16 @@ class AccountantResult(Result):
             f"{hidden} answers are no number where the truth is above 0" if hidden else "a promise is broken"
         )
         text = {
-            0: f"no answer below the certified truth in {judged} judged cells",
+            0: f"no answer below the certified lower end in {judged} judged cells",
             1: f"{count} under-reports" if count else broken,
             3: f"crashed in {', '.join(crashed)}{raised}" if crashed else nothing,
         }[self.exit_code]
         late = sum(result.cells.out_of_time for result in self.report.results)
         if late:
             text += f"; {late} cells were left out for want of time"
+        within = sum(result.undecided for result in self.report.results)
+        if within:
+            text += f"; {within} answers lie within the bounds, and may be below the truth or not"
         if other:
             text += f"; also failed, but without an under-report (--strict counts these): {', '.join(other)}"
         return text
