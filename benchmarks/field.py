@@ -142,6 +142,12 @@ ROWS = (
     ),
     Row(
         library="private-transformers 0.2.3",
+        mode="README, digits, Poisson",
+        function="private_transformers_engine.py:readme",
+        package="private_transformers",
+    ),
+    Row(
+        library="private-transformers 0.2.3",
         mode="digits, ghost, Poisson",
         function="private_transformers_engine.py:ghost",
         package="private_transformers",

@@ -14,11 +14,12 @@ STATED = {}
 """Epsilon by its accountant for the number of steps; the same in every training."""
 
 
-def trained(records, seed, *, poisson=False, **how):
+def trained(records, seed, *, poisson=False, clears=True, **how):
     """Train.
 
     Args:
         poisson: Draw each batch by Poisson sampling instead of shuffling.
+        clears: Clear the gradients after each step, as its scripts do and its README does not.
         how: Further arguments of the engine.
     """
     network = small_network(seed)
@@ -45,7 +46,8 @@ def trained(records, seed, *, poisson=False, **how):
             drawn = torch.nonzero(torch.rand(len(records)) < rate)[:, 0] if poisson else batch
             loss = functional.cross_entropy(network(images[drawn]), labels[drawn], reduction="none")
             optimizer.step(loss=loss)
-            optimizer.zero_grad()  # Otherwise the next raw gradient is added to this sum.
+            if clears:
+                optimizer.zero_grad()  # Otherwise the next raw gradient is added to this sum.
     if engine.steps not in STATED:
         STATED[engine.steps] = engine.get_privacy_spent(accounting_mode="rdp")["eps_rdp"]
     engine.detach()
@@ -60,6 +62,11 @@ def shuffled(records, seed):
 def poisson(records, seed):
     """The same with Poisson sampling."""
     return trained(records, seed, poisson=True)
+
+
+def readme(records, seed):
+    """As the lines of its README, with Poisson sampling."""
+    return trained(records, seed, poisson=True, clears=False)
 
 
 def ghost(records, seed):
