@@ -108,6 +108,15 @@ def test_a_report_fits_the_schema(epsilon: str, scores: str, tmp_path: Path) -> 
     assert report["exit_code"] == code == (1 if epsilon == "1" else 0)
 
 
+@pytest.mark.slow
+def test_the_report_of_a_replay_fits_the_schema(tmp_path: Path) -> None:
+    trainer = f"{ROOT / 'tests' / 'zoo' / 'dp_sgd.py'}:no_noise"
+    assert main(["replay", trainer, "--candidates", "40", "--out", str(tmp_path), "-q"]) == 1
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["replay"]["verdict"]["kind"] == "REFUTED"
+    jsonschema.validate(report, schema())
+
+
 def test_the_schema_refuses_what_is_no_report(scores: str, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text(scores, encoding="utf-8")
     main(["audit", "--scores", str(tmp_path / "s.csv"), "--claim", CLAIM, "--out", str(tmp_path / "out")])
