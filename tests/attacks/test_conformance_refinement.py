@@ -97,14 +97,16 @@ def test_the_check_decides_what_the_first_bounds_leave_open(
     assert result.undecided == len(RUNS)
 
 
-def test_a_budget_of_looseness_is_decided_by_narrower_bounds() -> None:
-    """An answer that is 1.00001 budgets above the truth is above a budget of upper ends that are near it."""
-    question = RUNS[0].question
-    bounds = certified.epsilon_bounds(question.event, question.argument, relative_width=FINEST)
-    level = bounds.upper * (1 + 1e-5)
-    found = truth.narrowed_until_decided(question, level, lambda: True)
-    assert found is not None
-    assert level > found.upper
+def test_a_budget_of_looseness_is_decided_by_narrower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers a thousandth above the budget; negative control: without finer bounds, they pass."""
+    monkeypatch.setattr(checks, "families", lambda grid: {"subsampled_gaussian": RUNS})
+    wide = Bounds(lower=1e-3, upper=100.0, rigorous=True, method="wide")
+    for widths, status in ((truth.WIDTHS, CheckStatus.FAILED), ((), CheckStatus.PASSED)):
+        monkeypatch.setattr(truth, "WIDTHS", widths)
+        monkeypatch.setattr(truth, "_NARROWED", {cell.question: wide for cell in RUNS})
+        (result,) = run_checks(OfTruth(1.5 * 1.001), only=["looseness"], looseness_budget=1.5).results
+        assert result.status is status
+        assert not result.undecided
 
 
 def test_no_time_is_taken_that_is_not_there() -> None:

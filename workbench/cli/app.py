@@ -321,8 +321,9 @@ def _without_colour(wanted: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if wanted and before is None:
+        if wanted:
             del os.environ["NO_COLOR"]
+            os.environ.update({} if before is None else {"NO_COLOR": before})
 
 
 def _called(words: Sequence[str], *, is_verbose: bool) -> int:

@@ -429,6 +429,8 @@ def _scores_file(file: Path) -> Iterator[Path]:
         try:
             yield place
         except InputError as error:
+            if str(place) not in str(error):
+                raise
             raise InputError(str(error).replace(str(place), "--scores -")) from error
 
 

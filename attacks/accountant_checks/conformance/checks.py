@@ -293,7 +293,7 @@ def looseness(context: Context, check: Check) -> CheckResult:
         before = len(counter.ratios)
         answer = context.asker.ask(question)
         if context.looseness_budget is not None and answer.is_number:
-            decide(context, Counter(), question, answer.value / context.looseness_budget)
+            decide(context, None, question, answer.value / context.looseness_budget)
         _judge(context, counter, question)
         if len(counter.ratios) > before and counter.ratios[-1] > worst:
             worst, worst_question = counter.ratios[-1], question

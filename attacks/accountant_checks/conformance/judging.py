@@ -166,13 +166,14 @@ def shortfall(question: Question, value: float) -> Bounds | None:
     return None if by_rounding_only(question.quantity, value, bounds.lower) else bounds
 
 
-def decide(context: Context, counter: Counter, question: Question, claimed: float) -> Bounds | None:
+def decide(context: Context, counter: Counter | None, question: Question, claimed: float) -> Bounds | None:
     """The bounds, narrowed until they decide about a claim, or until the check's time is over.
 
-    A claim that they still hold is counted as undecided.
+    Args:
+        counter: Counts an answer that they still hold as undecided; None where the claim is no answer.
     """
     bounds = narrowed_until_decided(question, claimed, lambda: not context.asker.out_of_time)
-    if bounds is not None and is_undecided(bounds, claimed):
+    if counter is not None and bounds is not None and is_undecided(bounds, claimed):
         counter.undecided.append(bounds.relative_width)
     return bounds
 
