@@ -134,8 +134,9 @@ def tradeoff() -> str:
     drawing.line([at(0, 0), at(1, 1)], GREY, dash="4 4")
     drawing.words(488, 175, "grey: guessing", GREY)
     drawing.dot(*at(0.1, 0.45), RED)
-    drawing.words(at(0.1, 0.45)[0] + 10, at(0.1, 0.45)[1] - 4, "attack")
-    drawing.words(at(0.35, 0.42)[0], at(0.35, 0.42)[1], "allowed by (1, 1e-5)-DP", BLUE)
+    drawing.words(488, 200, "disc: an attack", RED)
+    drawing.words(*at(0.3, 0.62), "allowed by", BLUE)
+    drawing.words(*at(0.3, 0.56), "(1, 1e-5)-DP", BLUE)
     drawing.line([at(0, 1), at(0, 0), at(1, 0)])
     for tick in (0.0, 0.5, 1.0):
         drawing.words(at(tick, 0)[0], 420, f"{tick:g}", anchor="middle")
@@ -252,7 +253,10 @@ def trials() -> str:
     for count, value in zip(counts, shown, strict=True):
         x, y = at(count, value)
         drawing.dot(x, y, BLUE)
-        drawing.words(x + 6, y + 20 if value else y - 8, f"{value:.2f}")
+        if value:
+            drawing.words(x + 6, y + 20, f"{value:.2f}")
+        else:
+            drawing.words(x + 2, y - 10, f"{value:.2f}", anchor="end")
     for count in (10, 100, 1000, 10000):
         drawing.words(at(count, 0)[0], 362, f"{count:,}", anchor="middle")
     drawing.words(300, 390, "records with a coin each, in one training", anchor="middle")
