@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -577,6 +578,42 @@ def test_each_draw_is_told_once_for_what_it_is(draw, heard) -> None:  # type: ig
     with own_generators(), heard_by(listener):
         draw()
     assert listener.heard == heard
+
+
+DRAWN_BY_TORCH = {
+    "normal": (lambda: torch.normal(0.0, 1.0, (3,)), "normal"),
+    "a_factory_made_of_another": (lambda: torch.randn(3), "randn"),
+    "in_place": (lambda: torch.empty(3).uniform_(), "uniform_"),
+    "in_another_type": (lambda: torch.randn(3, dtype=torch.float64), "randn"),
+    "within_cpp": (lambda: torch.nn.functional.dropout(torch.ones(8), 0.5), "bernoulli_"),
+    "mapped": (
+        lambda: torch.func.vmap(lambda x: x + torch.randn(3), randomness="different")(torch.zeros(2, 3)),
+        "randn",
+    ),
+    "in_a_thread": (lambda: ThreadPoolExecutor(1).submit(torch.randperm, 5).result(), "randperm"),
+    "a_comparison": (lambda: torch.zeros(3) < 1, "lt"),
+}
+
+
+@pytest.mark.parametrize("case", DRAWN_BY_TORCH)
+def test_draws_of_torch_are_told_once_and_are_as_ever(case: str) -> None:
+    draw, expected = DRAWN_BY_TORCH[case]
+    torch.manual_seed(0)
+    as_ever, heard = draw(), []
+
+    class Listener(Counting):
+        def torch(self, func: Any, drawn: Any, args: Any, kwargs: Any) -> Any:
+            heard.append(func.overloadpacket.__name__)
+            return drawn
+
+    with own_generators(), heard_by(Listener()):
+        torch.manual_seed(0)
+        drawn = draw()
+    assert heard == [expected]
+    torch.manual_seed(0)
+    assert torch.equal(drawn, as_ever)
+    assert torch.equal(drawn, draw())
+    assert heard == [expected]  # Nothing is told any more.
 
 
 @pytest.mark.slow

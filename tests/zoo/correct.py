@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,14 @@ class NoiseByPython(Trainer):
     def drawn(self, name: str, parameter: Tensor) -> Tensor:
         drawn = [random.gauss(0.0, noise_multiplier()) for _ in range(parameter.numel())]
         return torch.tensor(drawn).view(parameter.shape)
+
+
+class NoiseByAThread(Trainer):
+    """The noise is drawn in a thread of its own."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(super().drawn, name, parameter).result()
 
 
 class NoiseDrawnBefore(Trainer):
@@ -293,6 +302,7 @@ TRAINERS = {
     "noise_by_numpy": NoiseByNumpy(),
     "noise_by_scipy": NoiseByScipy(),
     "noise_by_python": NoiseByPython(),
+    "noise_by_a_thread": NoiseByAThread(),
     "noise_drawn_before": NoiseDrawnBefore(),
     "flat_noise": FlatNoise(),
     "clipped_again_after_noise": ClippedAgainAfterNoise(),

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.audit.replay.generators import COMPARISONS
 from workbench.interfaces import FloatArray
 from workbench.training.devices import random_states
 
@@ -27,26 +26,16 @@ _NORMAL = ("normal", "normal_", "randn", "randn_like")
 
 _UNIFORM = ("rand", "rand_like", "uniform", "uniform_")
 
-_COMPARISONS = ("lt", "le", "gt", "ge")
-
 _OF_SAMPLERS = ("randperm", "randint", "randint_like", "random_", "bernoulli", "bernoulli_", "multinomial")
 """Draws of orders, whole numbers and coins."""
 
 
-@cache
-def _draws_nothing(func: Any) -> bool:
-    """Whether an operation is of no interest: nearly all are."""
-    name = func.overloadpacket.__name__
-    return torch.Tag.nondeterministic_seeded not in func.tags and name not in _COMPARISONS
-
-
-class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Silence:
     """Lets draws of noise happen, and gives a share of them."""
 
     def __init__(
         self, watch: Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int], records: int
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
@@ -60,11 +49,6 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
         self._held: list[object] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps the mode against its compiler, which does not run here; that costs a tenth."""
-        return False
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
@@ -136,26 +120,24 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._coins = [*self._coins[-1:], drawn]
         return drawn
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        drawn = func(*args, **(kwargs or {}))
-        if _draws_nothing(func):
-            return drawn
+    def torch(self, func: Any, drawn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A draw of torch's, or a comparison, as the code gets it."""
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
             shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
             self._drawn = hash((self._drawn, name, shape))
-            generator = (kwargs or {}).get("generator")
+            generator = kwargs.get("generator")
             if generator is not None:
                 self.uses(generator, lambda: generator.get_state().numpy().tobytes())
         if self.still and name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        if self.still and name == "bernoulli_" and drawn.is_floating_point() and len(args) > 1:
-            return drawn.fill_(args[1])
+        if self.still and name == "bernoulli_" and drawn.is_floating_point():
+            # torch leaves a probability out where it is the default.
+            kept = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+            return drawn.copy_(kept) if isinstance(kept, Tensor) else drawn.fill_(kept)
         is_draw = torch.Tag.nondeterministic_seeded in func.tags and isinstance(drawn, Tensor)
         in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
-        if name in _COMPARISONS and any(map(self._is_coins, args)):
+        if name in COMPARISONS and any(map(self._is_coins, args)):
             self._chose(drawn)
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)
@@ -176,12 +158,15 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "normal":
             mean = args[0]
         elif name == "normal_":
-            mean = args[1] if len(args) > 1 else (kwargs or {}).get("mean", 0.0)
+            mean = args[1] if len(args) > 1 else kwargs.get("mean", 0.0)
         return drawn.copy_(mean + self.share * (drawn - mean))
 
     def draws(self) -> int:
-        """A hash of torch's draws so far, by name and shape, and of the states of generators met."""
-        states = (*(state.numpy().tobytes() for state in random_states()), *_global_states())
+        """A hash of torch's draws so far, by name and shape, and of the states of generators met.
+
+        To be asked at the end of an interval (`end_interval`).
+        """
+        states = (*(state.numpy().tobytes() for state in random_states()), *self._states)
         return hash((self._drawn, *states, *(state() for state in self._generators)))
 
     def uses(self, key: object, state: Callable[[], Any]) -> None:
@@ -200,9 +185,10 @@ class Silence(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._single % self._records:
             self._watch.single()
         self._single = 0
-        if self._states != _global_states():
+        states = _global_states()
+        if self._states != states:
             self._watch.unheard()
-        self._states = _global_states()
+        self._states = states
 
     def chosen(self, options: int, drawn: Any) -> None:
         """Some of so many options are drawn: a sampler's options are the records."""

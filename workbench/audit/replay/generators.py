@@ -1,17 +1,21 @@
-"""NumPy's and Python's generators of random numbers, as a replayed training finds them; torch's clipping too.
+"""NumPy's, Python's and torch's draws of random numbers, as a replayed training finds them; clipping too.
 
 While `own_generators` is entered, the names by which code makes generators, or draws without one, are ours:
 also those that a user's file takes by name when it is loaded. They draw as theirs do, and tell a listener, if
 there is one. What was made before draws unheard; of the two global generators the listener is told after each
 draw that is heard, so that it can see whether there were others.
+
+torch's draws are heard where its dispatcher looks for the kernel of an operator: in all threads, in code that
+is mapped over a batch, and in C++. What draws nothing runs as fast as ever.
 """
 
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -54,8 +58,15 @@ _PYTHON: Mapping[str, str] = {
 }
 
 
+COMPARISONS = ("lt", "le", "gt", "ge")
+"""Operators of torch that are heard too: a sampler compares its coins."""
+
+
 class Listener(Protocol):
     """Hears of draws, and says what the code gets."""
+
+    def torch(self, func: Any, drawn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Returns what an operator of torch's draws, or a comparison, or what stands for it."""
 
     def uses(self, key: object, state: Callable[[], Any]) -> None:
         """A generator is drawn from, whose state tells two runs apart."""
@@ -181,6 +192,58 @@ def _functions(module: Any, theirs: type, roles: Mapping[str, str], *, weights_a
             yield patch.object(module, name, telling(name, drawing))
 
 
+@cache
+def _heard_operators() -> tuple[Any, ...]:
+    """All operators of torch that draw numbers, and the comparisons; none that are made of others."""
+    found = []
+    for full in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full.partition("::")
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+        if namespace != "aten" or operator is None:
+            continue
+        is_made_of_others = torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd")
+        if not is_made_of_others and (
+            torch.Tag.nondeterministic_seeded in operator.tags or packet in COMPARISONS
+        ):
+            found.append(operator)
+    return tuple(found)
+
+
+def _kernel(operator: Any) -> Callable[..., Any]:
+    """Calls an operator's own kernel, and tells of it."""
+    keys_below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+
+    def called(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        below = keys & keys_below
+        if below.highestPriorityTypeId() == torch._C.DispatchKey.Undefined:
+            # A tensor is made, on the device that is named.
+            device = torch.device(kwargs.get("device") or "cpu")
+            key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(device.type))
+            below = torch._C.DispatchKeySet(key)
+        if not _listeners:
+            return operator.redispatch(below, *args, **kwargs)
+        with _unheard():
+            drawn = operator.redispatch(below, *args, **kwargs)
+        return _listeners[-1].torch(operator, drawn, args, kwargs)
+
+    return called
+
+
+@contextmanager
+def _own_operators() -> Iterator[None]:
+    """Put our kernels before those of all devices."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"(?s).*Overriding a previously registered kernel")
+            for operator in _heard_operators():
+                library.impl(operator, _kernel(operator), "BackendSelect", with_keyset=True)
+        yield
+    finally:
+        library._destroy()
+
+
 @contextmanager
 def own_generators() -> Iterator[None]:
     """Let code that is loaded or called meanwhile find our generators, and functions that clip gradients."""
@@ -203,6 +266,7 @@ def own_generators() -> Iterator[None]:
             patch.object(np.random, "RandomState", _RandomState),
             patch.object(random, "Random", _Random),
             *own_clipping(),
+            _own_operators(),
         ):
             stack.enter_context(patched)
         yield

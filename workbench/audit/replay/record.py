@@ -7,6 +7,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def recorded(
     quiet: frozenset[int] = frozenset(),
     public: frozenset[int] = frozenset(),
     most: int | None = None,
+    keeps_noises: bool = True,
 ) -> Recording:
     """Call a training function under the hooks.
 
@@ -63,6 +65,7 @@ def recorded(
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
+        keeps_noises: Whether to keep what tells the draws of noise apart (`Recording.noises`).
         most: Steps after which the training is ended; it then has no result.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
 
@@ -71,7 +74,7 @@ def recorded(
     """
     kept = Recording()
     watch = Watch(kept, forced, like)
-    watch.most, watch.public = most, public
+    watch.most, watch.public, watch.keeps_noises = most, public, keeps_noises
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
@@ -96,7 +99,6 @@ def recorded(
             watch.silence = noise
             stack.enter_context(heard_by(noise))
             stack.enter_context(first_gradient(noise))
-            stack.enter_context(noise)
         try:
             result = function()
         except (_EndedError, InputError):
@@ -113,6 +115,7 @@ def recorded(
     return kept
 
 
+@cache
 def _hook_library_optimizers() -> None:
     """Let torch's own optimizers call the hooks, also where only classes derived from them are made.
 
@@ -154,6 +157,7 @@ class Watch:
         self.most: int | None = None
         """Steps after which the training ends."""
         self.has_ended = False
+        self.keeps_noises = True
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """See the step's gradient, after the optimizer's own hooks, which may add the noise.
@@ -219,7 +223,7 @@ class Watch:
         is_inner = depth > 0
         if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
             return  # The step within this one is what is recorded and forced.
-        with torch.no_grad(), _outside_modes():
+        with torch.no_grad():
             if forced is None and self._seen_at.get(id(optimizer), depth) < depth:
                 kept.drop_last()
             self._seen_at[id(optimizer)] = depth
@@ -296,7 +300,7 @@ class Watch:
             return
         weights = self._forced.weights[step]
         if sum(p.numel() for p in parameters) == weights.numel():
-            with torch.no_grad(), _outside_modes():
+            with torch.no_grad():
                 parts = torch.split(weights, [p.numel() for p in parameters])
                 for parameter, part in zip(parameters, parts, strict=True):
                     parameter.copy_(part.view(parameter.shape))
@@ -368,17 +372,8 @@ class Watch:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
         self._kept.numbers += int(np.prod(np.shape(drawn)))
-        numbers = first_numbers(drawn)
-        if len(numbers) >= LEAST:
+        if self.keeps_noises and len(numbers := first_numbers(drawn)) >= LEAST:
             self._kept.noises.append(hash(numbers.tobytes()))
-
-
-@contextmanager
-def _outside_modes() -> Iterator[None]:
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with _disable_current_modes():
-        yield
 
 
 @contextmanager

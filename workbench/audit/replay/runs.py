@@ -76,6 +76,7 @@ class Runs:
             quiet=self.quiet,
             public=self.public,
             most=most,
+            keeps_noises=number not in self.noises,
         )
         if made.noises:
             self.noises.setdefault(number, made.noises)
