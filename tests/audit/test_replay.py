@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ EXIT_CODES = {"REFUTED": 1, "NOT_REFUTED": 0, "UNDECIDED": 3, "INVALID": 3}
 
 sys.path.insert(0, str(ZOO.parent))
 try:
+    import by_hand
     import dp_sgd
     import kept_otherwise
     import of_unknown_epsilon
@@ -79,8 +80,6 @@ def replayed(name: str, folder: Path, *more: str) -> dict:  # type: ignore[type-
 UNMEASURED = {
     "noise_by_python": "depend on other random numbers",
     "noise_drawn_before": "depend on other random numbers",
-    "noise_after_the_step": "goes another way",
-    "noise_in_the_optimizer": "goes another way",
 }
 
 
@@ -150,6 +149,35 @@ class _Descent(torch.optim.SGD):
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step(closure)
+
+
+def _quick(quick: str, names: Iterable[str]) -> list[Any]:
+    """All names, each but this one slow."""
+    return [name if name == quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", _quick("by_hand", by_hand.CORRECT))
+def test_steps_by_hand_are_read_by_the_weights(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
+    assert found.faults == ()
+    assert 0.9 < found.lower < found.estimate < found.upper < 1.15
+    assert "no torch optimizer is given all that moves the weights" in found.caution
+
+
+@pytest.mark.parametrize("name", by_hand.REFUSED)
+def test_what_weights_do_not_show_as_steps_is_not_measured(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
+    assert isinstance(found, NotMeasured)
+
+
+@pytest.mark.parametrize("name", _quick("no_noise", by_hand.FAULTY))
+def test_a_fault_by_hand_is_refuted(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "REFUTED", found.verdict.sentence
+    assert found.faults[0].part == by_hand.FAULTY[name][1]
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, _Descent])

@@ -11,9 +11,9 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from workbench.audit.replay.noise import RARE, Noise
-from workbench.audit.replay.record import MOST_NUMBERS
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs
+from workbench.audit.replay.watching import MOST_NUMBERS
 from workbench.core.errors import InputError
 
 DISTINCT = 0.05

@@ -17,7 +17,7 @@ from workbench.interfaces import FloatArray
 from workbench.training.devices import random_states
 
 if TYPE_CHECKING:
-    from workbench.audit.replay.record import Watch
+    from workbench.audit.replay.watching import Watch
 
 FIRST = 64
 """Numbers by which a draw is known: as a parameter's initial weights, up to a factor, or as noise again."""
@@ -240,19 +240,18 @@ def first_numbers(drawn: Any) -> FloatArray:
 
 
 @contextmanager
-def first_gradient(noise: Silence) -> Iterator[None]:
-    """Draws count as noise from the first gradient on: those before are initial weights."""
-    backward, grad = torch.autograd.backward, torch.autograd.grad
+def gradients_told_to(told: Callable[[], None]) -> Iterator[None]:
+    """Tell of each gradient that is about to be computed."""
 
-    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            noise.after_first_gradient = True
+    def telling(call: Callable[..., Any]) -> Callable[..., Any]:
+        def computed(*args: Any, **kwargs: Any) -> Any:
+            told()
             return call(*args, **kwargs)
 
-        return noted
+        return computed
 
     with (
-        patch.object(torch.autograd, "backward", noting(backward)),
-        patch.object(torch.autograd, "grad", noting(grad)),
+        patch.object(torch.autograd, "backward", telling(torch.autograd.backward)),
+        patch.object(torch.autograd, "grad", telling(torch.autograd.grad)),
     ):
         yield

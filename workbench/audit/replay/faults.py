@@ -259,6 +259,11 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
             f"the steps of other optimizers ({run.public}) were bit for bit the same on other records: they "
             "are taken to follow from none, and are not among those measured"
         )
+    if run.by_weights:
+        found.append(
+            "no torch optimizer is given all that moves the weights: what they move by from one call of the "
+            "model to the next is taken for a step's update"
+        )
     if run.state:
         found.append(
             f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "

@@ -20,7 +20,7 @@ from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
-from workbench.audit.replay.leaks import difference, leak_of, other_state, other_tensor
+from workbench.audit.replay.leaks import difference, leak_of, other_state
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
@@ -32,6 +32,7 @@ from workbench.audit.replay.noise import (
     turned,
     unseen_memory,
 )
+from workbench.audit.replay.own import RefusedError, own_runs
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise, radius
 from workbench.core.errors import InputError
@@ -68,13 +69,6 @@ SPARE_PLACES = 24
 TRIED = 16
 """Seeds whose noises are compared."""
 
-EARLY = 8
-"""Draws before the first gradient that are tried one by one."""
-
-
-class _RefusedError(Exception):
-    """Carries the reason why a training cannot be replayed."""
-
 
 def measured(
     train: Train,
@@ -102,76 +96,15 @@ def measured(
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
-    except _RefusedError as refused:
+    except RefusedError as refused:
         return NotMeasured(str(refused))
 
 
-def _own(runs: Runs) -> tuple[Recording, Recording, bool]:
-    """Run A, run B, and whether equal runs give equal scores.
-
-    Raises:
-        _RefusedError: the training cannot be replayed.
-    """
-    a = runs()
-    if not a.steps:
-        raise _RefusedError("no torch optimizer took a step")
-    if len({layout.shapes for layout in a.layouts}) > 1 and (public := _public(runs, a)):
-        runs.public = public
-        a = runs()
-    if a.changes:
-        raise _RefusedError("the parameters that an optimizer trains change between its steps")
-    if len({layout.shapes for layout in a.layouts}) > 1:
-        raise _RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
-    twin = runs(like=a)
-    if (broken := difference(a, twin)) is not None:
-        raise _RefusedError(f"two trainings with one seed are not equal: {broken.what}")
-    b = _without_noise(runs, a)
-    if (broken := difference(a, b, gradients=False)) is not None:
-        raise _RefusedError(
-            f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
-            "not all in the gradients"
-        )
-    scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
-    if not scores_repeat or not np.array_equal(a.result, b.result, equal_nan=True):
-        # Scores that do not repeat themselves, or follow gradients that the code read before they were
-        # replaced by run A's, tell nothing of a replaced record.
-        b.result = None
-    if other_tensor(a.buffers, b.buffers) is not None:
-        b.buffers = ()
-    if other_tensor(a.states, b.states) is not None:
-        b.states = ()
-    return a, b, scores_repeat
-
-
-def _public(runs: Runs, a: Recording) -> frozenset[int]:
-    """Optimizers whose steps are bit for bit the same on other records.
-
-    Nearly all of these are copies of one; or they are the same ones in reversed order, so that those which
-    copies leave in their places are others too.
-    """
-    labels = {record["label"] for record in runs.records if record["label"] is not None}
-    # What has no gradient may step by something else.
-    public = {number for number in range(len(a.layouts)) if any(any(g) for g, _ in _steps_of(a, number))}
-    for others in (copies(runs.records, labels), list(reversed(runs.records))):
-        try:
-            other = runs(runs.with_records(dict(enumerate(others))))
-        except InputError:
-            return frozenset()
-        public = {number for number in public if _steps_of(a, number) == _steps_of(other, number)}
-    return frozenset(a.orders[number] for number in public) if len(public) < len(a.layouts) else frozenset()
-
-
-def _steps_of(run: Recording, optimizer: int) -> list[tuple[bytes, bytes]]:
-    """The gradients of an optimizer's steps, and the weights before them."""
-    steps = zip(run.gradients, run.weights, run.optimizers, strict=True)
-    return [(g.numpy().tobytes(), w.numpy().tobytes()) for g, w, number in steps if number == optimizer]
-
-
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
-    a, b, scores_repeat = _own(runs)
+    a, b, scores_repeat = own_runs(runs)
     noise = noise_of(a, b)
     if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
-        raise _RefusedError(
+        raise RefusedError(
             "half of the noise does not move the updates half as far: something clips, rescales or rounds "
             "them after the noise, or follows earlier noisy gradients (Adam's moments, a clipping norm)"
         )
@@ -180,7 +113,14 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     _require_known(runs, a, noise)
     again = runs(number=1)
     bare = runs(number=1, forced=again, like=again)
+    is_schedule = noise.differs and _goes_like(noise, noise_of(again, bare))
+    if runs.tracked is not None and noise.differs and not is_schedule:
+        raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
     fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
+    is_correlated = noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
+    is_correlated |= noise.lagged > noise.lag_chance * math.sqrt(fewer_directions)
+    if runs.tracked is not None and is_correlated:
+        raise RefusedError("what moves the weights carries on noise of earlier steps (momentum)")
     fixed = _fixed(runs, (a, b), (again, bare)) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = difference(a, again) is None and seeds[0] < 2
@@ -194,7 +134,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         noise_values=noise.values,
         step_noise=noise.by_step,
         noise_steps=noise.differs,
-        is_schedule=noise.differs and _goes_like(noise, noise_of(again, bare)),
+        is_schedule=is_schedule,
         stretched=max(fewer_directions, stronger),
         unseen=max(unseen, most, unseen_memory(noise)),
         fresh=_fresh(b, noise),
@@ -203,8 +143,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         excess=noise.excess,
         is_gaussian=noise.is_gaussian,
         correlation=noise.correlation,
-        is_correlated=noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
-        or noise.lagged > noise.lag_chance * math.sqrt(fewer_directions),
+        is_correlated=bool(is_correlated),
         fixed=fixed,
         seeds=seeds,
         depends=depends,
@@ -216,33 +155,9 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         elsewhere=b.elsewhere,
         scores_repeat=scores_repeat,
         public=len(runs.public),
+        by_weights=runs.tracked is not None,
         **shown,
     )
-
-
-def _without_noise(runs: Runs, a: Recording) -> Recording:
-    """Run B; where the noise of the first step is drawn before any gradient, with that left out too.
-
-    A draw without which the weights before the first step are others is of initial weights.
-    """
-    b = runs(forced=a, like=a)
-    if not b.early or not b.steps or not torch.equal(a.gradients[0], b.gradients[0]):
-        return b
-    quiet = _quietened(runs, a, b.early)
-    if quiet is None:
-        single = [number for number in sorted(b.early)[:EARLY] if _quietened(runs, a, frozenset({number}))]
-        quiet = _quietened(runs, a, frozenset(single)) if single else None
-    if quiet is not None and not torch.equal(a.gradients[0], quiet.gradients[0]):
-        return quiet
-    runs.quiet = frozenset()
-    return b
-
-
-def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | None:
-    """Run B without these early draws, as all runs from here on; None where its weights are others."""
-    runs.quiet = quiet
-    found = runs(forced=a, like=a)
-    return found if difference(a, found, gradients=False) is None else None
 
 
 def _different_seeds(runs: Runs, a: Recording) -> tuple[int, int]:
@@ -311,7 +226,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     Numbers of another shape may be noise of what all updates follow from, or of one number in each.
 
     Raises:
-        _RefusedError: they do, and no noise is recognised at all.
+        RefusedError: they do, and no noise is recognised at all.
     """
     has_bare = bool((noise.scale == 0).any()) or bool((noise.by_step == 0).any())
     if not b.elsewhere or not (has_bare or noise.copies):
@@ -324,7 +239,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
             pairs = zip(other.gradients, b.gradients, strict=True)
             depends = not all(torch.equal(one, two) for one, two in pairs)
     if depends and not noise.values:
-        raise _RefusedError(
+        raise RefusedError(
             "updates have no noise that replay recognises, but depend on other random numbers that the code "
             "draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
         )
@@ -343,7 +258,7 @@ def _require_released(a: Recording, noise: Noise) -> None:
     Such copies may stay inside, as where each user of federated training takes steps on one.
 
     Raises:
-        _RefusedError: there are copies with and without noise.
+        RefusedError: there are copies with and without noise.
     """
     noisy: dict[int, bool] = {}
     for optimizer, scale in zip(a.optimizers, noise.by_step, strict=True):
@@ -351,7 +266,7 @@ def _require_released(a: Recording, noise: Noise) -> None:
         noisy[model] = noisy.get(model, False) or bool(scale > 0)
     if len(set(noisy.values())) > 1:
         bare = sum(not is_noisy for is_noisy in noisy.values())
-        raise _RefusedError(
+        raise RefusedError(
             f"torch optimizers train {len(noisy):,} copies of the parameters, and {bare:,} of them have no "
             "noise in any step: replay does not know whether these leave the training"
         )
@@ -364,7 +279,7 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
     multiples of one gradient, whatever the sampler drew; other noise is not.
 
     Raises:
-        _RefusedError: they are not, or the training does not take copies and some parameters have no noise.
+        RefusedError: they are not, or the training does not take copies and some parameters have no noise.
     """
     silent = noise.scale == 0
     labels = {record["label"] for record in runs.records if record["label"] is not None}
@@ -382,14 +297,14 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
             continue
         if bare[0] >= STRAIGHT or bare[2] >= TURNED or noisy[1] > OTHER * float(noise.scale.norm()):
             count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
-            raise _RefusedError(
+            raise RefusedError(
                 f"on {count:,} parameters, updates on copies of one record point in different directions: "
                 "they have random numbers of a kind that replay does not know, or join records and cut them "
                 "anew"
             )
         return
     if bool(silent.any()):
-        raise _RefusedError(
+        raise RefusedError(
             f"no noise is recognised on {int(silent.sum()):,} parameters, and the training does not take "
             "copies of one record, which would show whether there is noise that replay does not know"
         )
@@ -435,7 +350,7 @@ class _Replacements:
         """All places with one craft each; the first `PLACES`, in which there is most to see, with many.
 
         Raises:
-            _RefusedError: the training takes no craft.
+            RefusedError: the training takes no craft.
         """
         places: list[Place] = []
         for place in crafts:
@@ -446,7 +361,7 @@ class _Replacements:
             self.add(places[-1], crafts[place][:1])
         seen = [at for at in places if at.raw.size]
         if not any(at.versions for at in seen):
-            raise _RefusedError(f"the training takes none of the crafted records: {self.failed[0]}")
+            raise RefusedError(f"the training takes none of the crafted records: {self.failed[0]}")
         deep = sorted(seen, key=lambda at: -int(at.present.sum()))[:PLACES]
         for number, at in enumerate(deep if self._noise.values else ()):
             more = crafts[at.place]

@@ -99,6 +99,7 @@ class Measured:
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
+        by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 
@@ -155,6 +156,7 @@ class Measured:
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
     public: int = 0
+    by_weights: bool = False
     scores_repeat: bool = True
 
     @property

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.parameter import UninitializedParameter
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from workbench.audit.replay.clipping import Clips, clips_told_to
-from workbench.audit.replay.draws import Silence, first_gradient, first_numbers
+from workbench.audit.replay.by_weights import WeightsWatch
+from workbench.audit.replay.clipping import clips_told_to
+from workbench.audit.replay.draws import Silence, gradients_told_to
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.recording import Layout, Recording, flat, shared, states_of
+from workbench.audit.replay.recording import Recording
+from workbench.audit.replay.watching import EndedError, Watch
 from workbench.core.errors import InputError
-
-LEAST = 8
-"""Draws of fewer numbers may be equal by chance."""
-
-MOST_NUMBERS = 250_000_000
-"""Gradient entries that one recording keeps, one gigabyte."""
 
 
 def recorded(
@@ -47,6 +36,7 @@ def recorded(
     public: frozenset[int] = frozenset(),
     most: int | None = None,
     keeps_noises: bool = True,
+    tracked: frozenset[int] | None = None,
 ) -> Recording:
     """Call a training function under the hooks.
 
@@ -65,6 +55,7 @@ def recorded(
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
+        tracked: Read steps by the weights of these parameters instead (`WeightsWatch`).
         keeps_noises: Whether to keep what tells the draws of noise apart (`Recording.noises`).
         most: Steps after which the training is ended; it then has no result.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
@@ -73,20 +64,18 @@ def recorded(
         InputError: the gradients are more than memory holds.
     """
     kept = Recording()
-    watch = Watch(kept, forced, like)
+    watch = Watch(kept, forced, like) if tracked is None else WeightsWatch(kept, forced, like, tracked)
     watch.most, watch.public, watch.keeps_noises = most, public, keeps_noises
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
     torch.manual_seed(seed)
     with ExitStack() as stack:
-        handle = register_optimizer_step_pre_hook(watch.before_step)
-        stack.callback(handle.remove)
-        stack.callback(register_optimizer_step_post_hook(watch.leave_step).remove)
-        if still:
-            stack.callback(register_optimizer_step_post_hook(watch.after_step).remove)
+        for handle in watch.hooks(still=still):
+            stack.callback(handle.remove)
+        stack.enter_context(gradients_told_to(watch.before_gradient))
         stack.enter_context(_uncompiled())
-        stack.enter_context(_named_modules(watch))
+        stack.enter_context(_forwards_told_to(watch))
         stack.enter_context(own_generators())
         stack.enter_context(clips_told_to(watch.clips.add))
         if forced is not None:
@@ -98,13 +87,13 @@ def recorded(
             noise.disturbs_single = disturbs and like is not None and like.has_single
             watch.silence = noise
             stack.enter_context(heard_by(noise))
-            stack.enter_context(first_gradient(noise))
         try:
             result = function()
-        except (_EndedError, InputError):
+        except (EndedError, InputError):
             if not watch.has_ended:
                 raise
             return kept
+        watch.finish()
         watch.called.clear()
         kept.result = result() if callable(result) else result
         kept.elsewhere += len(kept.early)
@@ -132,250 +121,6 @@ def _hook_library_optimizers() -> None:
         kind([torch.nn.Parameter(torch.zeros(1))])
 
 
-class _EndedError(BaseException):
-    """Ends a training that is to show so many steps only; no handler of errors takes it for one."""
-
-
-class Watch:
-    """The hook before each optimizer step."""
-
-    def __init__(self, kept: Recording, forced: Recording | None, like: Recording | None) -> None:
-        self._kept, self._forced, self._like = kept, forced, like
-        self._known: dict[int, int] = {}
-        self._held: list[Optimizer] = []
-        self._models: dict[tuple[int, ...], int] = {}
-        self._within: list[int] = []
-        self._seen_at: dict[int, int] = {}
-        self._own_hooks: dict[int, tuple[dict[int, Any], dict[int, Any]]] = {}
-        self.clips = Clips()
-        self.names: dict[int, str] = {}
-        self.called: dict[int, torch.nn.Module] = {}
-        """Modules since the start, or since the training was over, by their ids."""
-        self._order: dict[int, Optimizer] = {}
-        self.silence: Silence | None = None
-        self.public: frozenset[int] = frozenset()
-        self.most: int | None = None
-        """Steps after which the training ends."""
-        self.has_ended = False
-        self.keeps_noises = True
-
-    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """See the step's gradient, after the optimizer's own hooks, which may add the noise.
-
-        The last of them is wrapped for this step. Within another step of the same optimizer they do not run:
-        without a replay torch calls them once.
-        """
-        if self._is_public(optimizer):
-            return None
-        hooks: OrderedDict[int, Any] = optimizer.__dict__.get("_optimizer_step_pre_hooks", OrderedDict())
-        if id(optimizer) in self._within:
-            self._own_hooks.setdefault(id(optimizer), (hooks, hooks.copy()))
-            hooks.clear()
-        if not hooks:
-            return self._before_step(optimizer, args, kwargs)
-        key = next(reversed(hooks))
-        theirs = hooks[key]
-
-        def last(which: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-            if key in hooks:
-                hooks[key] = theirs
-            changed: tuple[Any, Any] | None = theirs(which, args, kwargs)
-            return self._before_step(which, *(changed or (args, kwargs))) or changed
-
-        hooks[key] = last
-        return None
-
-    def _is_public(self, optimizer: Optimizer) -> bool:
-        """Whether its steps are neither recorded nor forced."""
-        self._order.setdefault(id(optimizer), optimizer)
-        return list(self._order).index(id(optimizer)) in self.public
-
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """See the step's gradient; one that a closure makes, each time that the step calls it."""
-        depth = self._within.count(id(optimizer))
-        self._within.append(id(optimizer))
-        if not depth:
-            self._seen_at.pop(id(optimizer), None)
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            self._see(optimizer, depth)
-            return None
-        theirs = getattr(closure, "theirs", closure)
-
-        def seen() -> Any:
-            loss = theirs()
-            self._see(optimizer, depth)
-            return loss
-
-        seen.theirs = theirs  # type: ignore[attr-defined]
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": seen}
-        return (args[0], seen, *args[2:]), kwargs
-
-    def _see(self, optimizer: Optimizer, depth: int) -> None:
-        """Keep gradient and weights; force the gradient.
-
-        Args:
-            depth: How many steps of the same optimizer's this one is within.
-        """
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        kept, like, forced = self._kept, self._like, self._forced
-        is_inner = depth > 0
-        if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
-            return  # The step within this one is what is recorded and forced.
-        with torch.no_grad():
-            if forced is None and self._seen_at.get(id(optimizer), depth) < depth:
-                kept.drop_last()
-            self._seen_at[id(optimizer)] = depth
-            if id(optimizer) not in self._known:
-                self._known[id(optimizer)] = len(kept.layouts)
-                self._held.append(optimizer)
-                names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
-                own = tuple(map(id, parameters))
-                kept.orders.append(list(self._order).index(id(optimizer)))
-                kept.models.append(self._models.setdefault(own, len(self._models)))
-                kept.layouts.append(Layout(names, tuple(tuple(p.shape) for p in parameters)))
-                if self.silence is not None:
-                    kept.early |= self.silence.not_initial(parameters)
-            shapes = tuple(tuple(p.shape) for p in parameters)
-            kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
-            step = kept.steps
-            for p in parameters:
-                if p.grad is not None and p.grad.is_sparse:
-                    p.grad = p.grad.coalesce()  # As forced ones are: sums of entries round otherwise.
-            if not step and forced is None and like is None:
-                kept.frozen = [p.detach().cpu().clone() for p in self._frozen(parameters)]
-            gradient = flat([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
-            applied, gradient = gradient, self._before_clipping(parameters, gradient)
-            if (step + 1) * gradient.numel() > MOST_NUMBERS:
-                raise InputError(
-                    f"replay keeps {MOST_NUMBERS:,} gradient entries at most; step {step + 1} of "
-                    f"{gradient.numel():,} parameters is beyond: replay fewer steps or a smaller model"
-                )
-            kept.optimizers.append(self._known[id(optimizer)])
-            kept.absent.append(tuple(p.grad is None for p in parameters))
-            kept.inner.append(is_inner)
-            kept.gradients.append(shared(gradient, like.gradients if like else (), step))
-            is_clipped = forced is None and applied is not gradient
-            kept.applied.append(applied if is_clipped else kept.gradients[-1])
-            weights = flat([p.detach() for p in parameters])
-            kept.weights.append(shared(weights, like.weights if like else (), step))
-            if self.silence is not None:
-                self.silence.end_interval()
-                kept.draws.append(self.silence.draws())
-                kept.chosen.append(self.silence.choices)
-            if forced is not None and step < forced.steps:
-                self._force(parameters, forced, step)
-            if self.most is not None and kept.steps >= self.most:
-                self.has_ended = True
-                raise _EndedError
-
-    def leave_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """The step is over, and so are those within it."""
-        if id(optimizer) in self._within:
-            del self._within[len(self._within) - 1 - self._within[::-1].index(id(optimizer)) :]
-        if self._within.count(id(optimizer)) <= 1 and id(optimizer) in self._own_hooks:
-            hooks, own = self._own_hooks.pop(id(optimizer))
-            hooks.update(own)
-        if not self._within:
-            self.clips.clear()
-
-    def _before_clipping(self, parameters: Sequence[Tensor], gradient: Tensor) -> Tensor:
-        """The step's gradient as it was before its clipping; the given one where that was not the last thing
-        done to it, in this run or the forced one.
-        """
-        forced, step = self._forced, self._kept.steps
-        if forced is not None and step < forced.steps and forced.applied[step] is forced.gradients[step]:
-            return gradient
-        own = self.clips.before(parameters)
-        return gradient if own is None else flat(own)
-
-    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Set the weights to those that the forced run has before its next step."""
-        if self._is_public(optimizer):
-            return
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        step = self._kept.steps
-        if self._forced is None or step >= self._forced.steps:
-            return
-        weights = self._forced.weights[step]
-        if sum(p.numel() for p in parameters) == weights.numel():
-            with torch.no_grad():
-                parts = torch.split(weights, [p.numel() for p in parameters])
-                for parameter, part in zip(parameters, parts, strict=True):
-                    parameter.copy_(part.view(parameter.shape))
-                frozen = self._frozen(parameters) if self._kept.steps == 1 else []
-                if [p.shape for p in frozen] == [p.shape for p in self._forced.frozen]:
-                    for parameter, part in zip(frozen, self._forced.frozen, strict=True):
-                        parameter.copy_(part)
-
-    def _frozen(self, parameters: Sequence[Tensor]) -> list[torch.nn.Parameter]:
-        """Parameters of the modules that were called, but for these."""
-        trained = set(map(id, parameters))
-        found = {id(p): p for module in self.called.values() for p in module.parameters()}
-        return [
-            p
-            for number, p in found.items()
-            if number not in trained and not isinstance(p, UninitializedParameter)
-        ]
-
-    def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
-        gradient = forced.applied[step]
-        if sum(p.numel() for p in parameters) != gradient.numel():
-            return  # Another optimizer than run A's at this step: the comparison of weights will say so.
-        start = 0
-        for parameter, is_absent in zip(parameters, forced.absent[step], strict=False):
-            part = gradient[start : start + parameter.numel()].view(parameter.shape)
-            start += parameter.numel()
-            if is_absent:
-                parameter.grad = None
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if parameter.grad.is_sparse:
-                parameter.grad = part.to(parameter).to_sparse(1)
-            else:
-                parameter.grad.copy_(part)
-
-    def buffers(self) -> tuple[tuple[str, Tensor], ...]:
-        """Persistent buffers of the modules that were called after the training, each once."""
-        found: dict[int, tuple[str, Tensor]] = {}
-        for module in [part for called in self.called.values() for part in called.modules()]:
-            for name, buffer in module._buffers.items():
-                if buffer is not None and name not in module._non_persistent_buffers_set:
-                    found.setdefault(id(buffer), (name, buffer.detach().cpu().clone()))
-        return tuple(found.values())
-
-    def states(self) -> tuple[tuple[str, Tensor], ...]:
-        """What the optimizers keep of their parameters."""
-        return states_of(self._held)
-
-    def step(self) -> int:
-        """Number of steps so far."""
-        return self._kept.steps
-
-    def elsewhere(self) -> None:
-        """Count a draw that is no noise of a parameter's, no sampler's and no initial weight."""
-        self._kept.elsewhere += 1
-
-    def unheard(self) -> None:
-        """Count draws of a global generator that were not heard."""
-        self._kept.unheard += 1
-        self.elsewhere()
-
-    def single(self) -> None:
-        """Count single uniform numbers that are no sampler's coins."""
-        self._kept.has_single = True
-        self.elsewhere()
-
-    def note(self, kind: str, drawn: Any) -> None:
-        """Count a draw of noise."""
-        self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
-        self._kept.numbers += int(np.prod(np.shape(drawn)))
-        if self.keeps_noises and len(numbers := first_numbers(drawn)) >= LEAST:
-            self._kept.noises.append(hash(numbers.tobytes()))
-
-
 @contextmanager
 def _uncompiled() -> Iterator[None]:
     """Run what the user compiles as it is written: compiled code does not hear the hooks."""
@@ -385,20 +130,8 @@ def _uncompiled() -> Iterator[None]:
 
 
 @contextmanager
-def _named_modules(watch: Watch) -> Iterator[None]:
-    """Learn the names of parameters from the modules that are called."""
-    seen: set[int] = set()
-
-    def before_forward(module: torch.nn.Module, args: Any) -> None:
-        watch.called.setdefault(id(module), module)
-        if id(module) not in seen:
-            seen.add(id(module))
-            for name, parameter in module.named_parameters():
-                known = watch.names.get(id(parameter), "")
-                if len(name) > len(known):
-                    watch.names[id(parameter)] = name
-
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(before_forward)
+def _forwards_told_to(watch: Watch) -> Iterator[None]:
+    handle = register_module_forward_pre_hook(lambda module, args: watch.before_forward(module))
     try:
         yield
     finally:

@@ -68,6 +68,9 @@ class Recording:
             as elsewhere.
         has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
         changes: Whether an optimizer's trained parameters change between its steps.
+        moved: Of a run that is read by its weights, which parameters each step moved, by their places.
+        last: Likewise, the weights after the last step.
+        untold: Likewise, why its steps cannot be told; empty where they can.
     """
 
     layouts: list[Layout] = field(default_factory=list)
@@ -93,6 +96,9 @@ class Recording:
     unheard: int = 0
     has_single: bool = False
     changes: bool = False
+    moved: list[frozenset[int]] = field(default_factory=list)
+    last: Tensor | None = None
+    untold: str = ""
 
     @property
     def steps(self) -> int:

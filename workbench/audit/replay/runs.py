@@ -13,6 +13,7 @@ import torch
 from workbench.audit.replay.crafts import Craft
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Recording
+from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray
 
 Train = Callable[[list[Any], int], Any]
@@ -24,6 +25,8 @@ class Runs:
 
     `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
     `public`: optimizers whose steps follow from no record, and are not recorded (`recorded`).
+    `tracked`: None where steps are those of torch optimizers; else parameters by whose weights they are read,
+    by their places, all of them where there is none (`WeightsWatch`).
     `noises`: what was drawn as noise under the seed of each number, in some run.
     """
 
@@ -38,6 +41,7 @@ class Runs:
         self.records = records
         self.quiet: frozenset[int] = frozenset()
         self.public: frozenset[int] = frozenset()
+        self.tracked: frozenset[int] | None = None
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
@@ -62,7 +66,11 @@ class Runs:
         disturbs: bool = False,
         most: int | None = None,
     ) -> Recording:
-        """One run, with the seed of this number; on the records that are measured unless others are given."""
+        """One run, with the seed of this number; on the records that are measured unless others are given.
+
+        Raises:
+            InputError: the training fails, or is read by its weights and moves these less often than forced.
+        """
         own = [dict(record) for record in (self.records if records is None else records)]
         made = recorded(
             lambda: self._train(own, number),
@@ -75,9 +83,12 @@ class Runs:
             disturbs=disturbs,
             quiet=self.quiet,
             public=self.public,
+            tracked=self.tracked,
             most=most,
             keeps_noises=number not in self.noises,
         )
+        if self.tracked is not None and forced is not None and most is None and made.steps != forced.steps:
+            raise InputError("a step without noise moves no weights")
         if made.noises:
             self.noises.setdefault(number, made.noises)
         self._done += 1

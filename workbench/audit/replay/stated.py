@@ -92,7 +92,8 @@ def _noise_or_clip(run: Measured, sampler: Sampler, multiplier: float, stated: S
     near = max(NEAR, 4 / math.sqrt(2 * max(run.noise_values, 1)))
     if sigma is not None and not multiplier < (1 - near) * sigma:
         return []
-    is_known = scales and sampler.rate > 0 and max(scales) < 1.01 * min(scales) and not run.noise_steps
+    is_known = scales and sampler.rate > 0 and max(scales) < 1.01 * min(scales)
+    is_known = is_known and not (run.noise_steps or run.by_weights)
     if norm is None or not is_known or math.isnan(run.length):
         if sigma is None:
             return []

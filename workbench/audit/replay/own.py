@@ -1,0 +1,142 @@
+"""The runs of a training on its own records: as it is, and without its noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from workbench.audit.replay.crafts import copies
+from workbench.audit.replay.leaks import difference, other_tensor
+from workbench.audit.replay.recording import Recording
+from workbench.audit.replay.runs import Runs
+from workbench.core.errors import InputError
+
+EARLY = 8
+"""Draws before the first gradient that are tried one by one."""
+
+
+class RefusedError(Exception):
+    """Carries the reason why a training cannot be replayed."""
+
+
+def own_runs(runs: Runs) -> tuple[Recording, Recording, bool]:
+    """Run A, run B, and whether equal runs give equal scores.
+
+    Steps are those of torch optimizers; where these are not all that moves the weights, what moves these.
+
+    Raises:
+        RefusedError: the training cannot be replayed.
+    """
+    try:
+        return _by_gradients(runs)
+    except RefusedError as refused:
+        runs.public, runs.quiet, runs.tracked = frozenset(), frozenset(), frozenset()
+        runs.noises.clear()
+        try:
+            return _by_weights(runs)
+        except (RefusedError, InputError):
+            raise refused from None
+
+
+def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
+    """The runs, steps being those of torch optimizers."""
+    a = runs()
+    if not a.steps:
+        raise RefusedError("no torch optimizer took a step")
+    if len({layout.shapes for layout in a.layouts}) > 1 and (public := _public(runs, a)):
+        runs.public = public
+        a = runs()
+    if a.changes:
+        raise RefusedError("the parameters that an optimizer trains change between its steps")
+    if len({layout.shapes for layout in a.layouts}) > 1:
+        raise RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
+    return _equal(runs, a)
+
+
+def _by_weights(runs: Runs) -> tuple[Recording, Recording, bool]:
+    """The runs, steps being read by the weights (`WeightsWatch`)."""
+    a = runs()
+    if not a.steps or len(set(a.moved)) > 1:
+        raise RefusedError("not the same parameters move in all steps")
+    runs.tracked = a.moved[0]
+    a = runs()
+    own = _equal(runs, a)
+    if untold := a.untold or own[1].untold:
+        raise RefusedError(untold)
+    bare = sum(map(torch.equal, a.gradients, own[1].gradients))
+    if 0 < bare < a.steps:
+        # They may stay inside, as where only their result gets noise.
+        raise RefusedError(f"{bare} of {a.steps} steps have no noise")
+    return own
+
+
+def _equal(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool]:
+    """Run A with run B, and whether equal runs give equal scores."""
+    twin = runs(like=a)
+    if (broken := difference(a, twin)) is not None:
+        raise RefusedError(f"two trainings with one seed are not equal: {broken.what}")
+    b = _without_noise(runs, a)
+    if (broken := difference(a, b, gradients=False)) is not None:
+        raise RefusedError(
+            f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
+            "not all in the gradients"
+        )
+    scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
+    if not scores_repeat or not np.array_equal(a.result, b.result, equal_nan=True):
+        # Scores that do not repeat themselves, or follow gradients that the code read before they were
+        # replaced by run A's, tell nothing of a replaced record.
+        b.result = None
+    if other_tensor(a.buffers, b.buffers) is not None:
+        b.buffers = ()
+    if other_tensor(a.states, b.states) is not None:
+        b.states = ()
+    return a, b, scores_repeat
+
+
+def _public(runs: Runs, a: Recording) -> frozenset[int]:
+    """Optimizers whose steps are bit for bit the same on other records.
+
+    Nearly all of these are copies of one; or they are the same ones in reversed order, so that those which
+    copies leave in their places are others too.
+    """
+    labels = {record["label"] for record in runs.records if record["label"] is not None}
+    # What has no gradient may step by something else.
+    public = {number for number in range(len(a.layouts)) if any(any(g) for g, _ in _steps_of(a, number))}
+    for others in (copies(runs.records, labels), list(reversed(runs.records))):
+        try:
+            other = runs(runs.with_records(dict(enumerate(others))))
+        except InputError:
+            return frozenset()
+        public = {number for number in public if _steps_of(a, number) == _steps_of(other, number)}
+    return frozenset(a.orders[number] for number in public) if len(public) < len(a.layouts) else frozenset()
+
+
+def _steps_of(run: Recording, optimizer: int) -> list[tuple[bytes, bytes]]:
+    """The gradients of an optimizer's steps, and the weights before them."""
+    steps = zip(run.gradients, run.weights, run.optimizers, strict=True)
+    return [(g.numpy().tobytes(), w.numpy().tobytes()) for g, w, number in steps if number == optimizer]
+
+
+def _without_noise(runs: Runs, a: Recording) -> Recording:
+    """Run B; where the noise of the first step is drawn before any gradient, with that left out too.
+
+    A draw without which the weights before the first step are others is of initial weights.
+    """
+    b = runs(forced=a, like=a)
+    if not b.early or not b.steps or not torch.equal(a.gradients[0], b.gradients[0]):
+        return b
+    quiet = _quietened(runs, a, b.early)
+    if quiet is None:
+        single = [number for number in sorted(b.early)[:EARLY] if _quietened(runs, a, frozenset({number}))]
+        quiet = _quietened(runs, a, frozenset(single)) if single else None
+    if quiet is not None and not torch.equal(a.gradients[0], quiet.gradients[0]):
+        return quiet
+    runs.quiet = frozenset()
+    return b
+
+
+def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | None:
+    """Run B without these early draws, as all runs from here on; None where its weights are others."""
+    runs.quiet = quiet
+    found = runs(forced=a, like=a)
+    return found if difference(a, found, gradients=False) is None else None
