@@ -92,6 +92,8 @@ VALID: dict[str, dict[str, Any]] = {
     "integers.DiscreteGaussian": {"sigma": 1.5, "largest_contribution": 2},
     "integers.DiscreteLaplace": {"noise_parameter": 1.5, "largest_contribution": 2},
     "integers.Skellam": {"variance": 1.5, "largest_contribution": 2},
+    "samples.BatchMean": {"noise_multiplier": 1.5, "sampling_probability": 0.25}
+    | {"dataset_size": 8, "dimension": 3},
     "samples.CappedPoisson": {"noise_multiplier": 1.5, "sampling_probability": 0.25}
     | {"dataset_size": 8, "largest_batch": 3},
     "samples.FixedBatch": {"noise_multiplier": 1.5, "dataset_size": 8, "batch_size": 2},

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,11 +23,15 @@ from workbench.accounting import (
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
+    ExponentialMechanism,
+    FinitePair,
     FixedBatch,
     Gaussian,
+    GaussianMixturePair,
     Laplace,
     PrivateStep,
     RandomisedResponse,
+    SampledCorrelatedGaussian,
     Skellam,
     SubsampledGaussian,
     SubsampledLaplace,
@@ -180,6 +185,26 @@ ENCODER = ((1.0, 0.0, 0.0), (-0.4, 1.0, 0.0), (-0.15, -0.4, 1.0))
 
 COLUMN = math.sqrt(1 + 0.4**2 + 0.15**2)
 
+BANDED = ((1.0, 0.0, 0.0), (-0.4, 1.0, 0.0), (0.0, -0.4, 1.0))
+"""Two bands; the first and the third step are the first group's turns."""
+
+
+def weights(u: Values) -> tuple[float, float, float]:
+    """Of three components."""
+    second = float(u[1]) / 2
+    return 0.5, second, 0.5 - second
+
+
+def blurred(u: Values, side: int, share: float) -> tuple[Fraction, ...]:
+    """Three outputs, of which a random one takes the place of the right one with a chance of at least 0.3."""
+    random = Fraction(share) * (Fraction(3, 10) + Fraction(float(u[0])) / 2)
+    right = (
+        (Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)),
+        (Fraction(1, 5), Fraction(1, 2), Fraction(3, 10)),
+    )
+    return tuple((1 - random) * chance + random / 3 for chance in right[side])
+
+
 CASES: dict[str, Case] = {
     "gaussian": Case(
         lambda u: repeated(Gaussian(noise_multiplier=noise(u)), whole(u[1], 1, 9)),
@@ -261,6 +286,39 @@ CASES: dict[str, Case] = {
         lambda u, share: gaussian(share * noise(u), 1, COLUMN),
         rounding=1e-9,
     ),
+    "sampled correlated gaussian": Case(
+        lambda u: SampledCorrelatedGaussian(
+            noise_multiplier=noise(u), encoder=BANDED, sampling_probability=rate(u), groups=2
+        ),
+        lambda u, share: turns(share * noise(u), rate(u)),
+    ),
+    "exponential mechanism": Case(
+        lambda u: ExponentialMechanism(scale=noise(u), monotone=bool(u[1] < 0.5)),
+        lambda u, share: choices((1 if u[1] < 0.5 else 2) / (share * noise(u))),
+    ),
+    "gaussian mixture pair": Case(
+        lambda u: GaussianMixturePair(
+            p_means=(0.0, 1.0, 1 + float(u[2])),
+            p_weights=weights(u),
+            q_means=(0.0, -0.5),
+            q_weights=(0.75, 0.25),
+            standard_deviation=noise(u),
+        ),
+        lambda u, share: mixtures(
+            share * noise(u), weights(u), (0.0, 1.0, 1 + float(u[2])), (0.75, 0.25), (0.0, -0.5)
+        ),
+    ),
+    "finite pair": Case(
+        lambda u: repeated(FinitePair(p=blurred(u, 0, 1.0), q=blurred(u, 1, 1.0)), whole(u[2], 1, 5)),
+        lambda u, share: sequences(blurred(u, 0, share), blurred(u, 1, share), whole(u[2], 1, 5)),
+        rounding=1e-9,
+    ),
+    "composed": Case(
+        lambda u: Composed(
+            events=((Gaussian(noise_multiplier=2 * noise(u)), 3), (Laplace(scale=between(u[1], 0.8, 5.0)), 1))
+        ),
+        lambda u, share: both(share * 2 * noise(u), 3, share * between(u[1], 0.8, 5.0)),
+    ),
 }
 
 
@@ -270,6 +328,88 @@ def users(noise: float, rate: float, records: int) -> Callable[[float], float]:
     reach = 10 * noise + records
     p, q = mixture(weights, means, noise, reach), mixture(np.ones(1), np.zeros(1), noise, reach)
     return lambda level: divergence(p, q, level)
+
+
+def turns(noise: float, rate: float) -> Callable[[float], float]:
+    """A record of the first group: the joint output of all steps, on a grid over what its columns span."""
+    encoder = np.array(BANDED)
+    basis, _ = np.linalg.qr(encoder[:, [0, 2]])
+    columns = (encoder[:, [0, 2]].T @ basis).tolist()
+    edges = np.linspace(-9 * noise - 2, 9 * noise + 2, 1501)
+    x, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
+
+    def law(means: list[tuple[float, list[float]]]) -> Values:
+        rows = [
+            chance * np.multiply.outer(*(norm.pdf(x, place, noise) * width for place in mean))
+            for chance, mean in means
+        ]
+        return np.asarray(sum(rows))
+
+    taken = [
+        (
+            math.prod(rate if part else 1 - rate for part in parts),
+            [
+                sum(part * column[axis] for part, column in zip(parts, columns, strict=True))
+                for axis in (0, 1)
+            ],
+        )
+        for parts in ((0, 0), (0, 1), (1, 0), (1, 1))
+    ]
+    p, q = law(taken), law([(1.0, [0.0, 0.0])])
+    return lambda level: divergence(p, q, level)
+
+
+def choices(distance: float) -> Callable[[float], float]:
+    """Two candidates, whose odds the record multiplies by exp(distance): all odds on a grid."""
+    odds = np.exp(np.linspace(-distance - 12, 12, 400_001))
+    p, q = odds * math.exp(distance) / (1 + odds * math.exp(distance)), odds / (1 + odds)
+    return lambda level: float(np.max(p - math.exp(level) * q))
+
+
+def mixtures(
+    noise: float, p_weights: Values, p_means: Values, q_weights: Values, q_means: Values
+) -> Callable[[float], float]:
+    """Both orders, on a grid."""
+    reach = 10 * noise + 2
+    p, q = (
+        mixture(np.array(w), np.array(m), noise, reach)
+        for w, m in ((p_weights, p_means), (q_weights, q_means))
+    )
+    return lambda level: divergence(p, q, level)
+
+
+def sequences(p: tuple[Fraction, ...], q: tuple[Fraction, ...], count: int) -> Callable[[float], float]:
+    """All sequences of outputs, in exact fractions."""
+    sides = [
+        [math.prod(side[output] for output in outputs) for outputs in product(range(len(p)), repeat=count)]
+        for side in (p, q)
+    ]
+
+    def value(level: float) -> float:
+        growth = Fraction(math.exp(level))
+        return max(
+            float(sum((max(a - growth * b, Fraction(0)) for a, b in zip(*order, strict=True)), Fraction(0)))
+            for order in (sides, sides[::-1])
+        )
+
+    return value
+
+
+def both(noise: float, count: int, scale: float) -> Callable[[float], float]:
+    """Gaussians and one Laplace: given the latter's output, on a grid, the former's closed form."""
+    mu, reach = math.sqrt(count) / noise, math.ceil(30 * scale) + 1.0
+    p, q = (
+        masses(lambda x, at=at: laplace.pdf(x, at, scale), reach, int(2 * reach) * 200 + 1)
+        for at in (1.0, 0.0)
+    )
+    losses = np.log(p / q)
+
+    def value(level: float) -> float:
+        rest = level - losses
+        gain = p * norm.cdf(mu / 2 - rest / mu) - math.exp(level) * q * norm.cdf(-mu / 2 - rest / mu)
+        return float(gain.sum())
+
+    return value
 
 
 def cells(name: str) -> list[tuple[Values, float]]:
@@ -286,7 +426,13 @@ def cells(name: str) -> list[tuple[Values, float]]:
     return found
 
 
-SLOW = {"skellam", "subsampled laplace", "subsampled laplace, replace-one", "discrete laplace"}
+SLOW = {
+    "sampled correlated gaussian",
+    "skellam",
+    "subsampled laplace",
+    "subsampled laplace, replace-one",
+    "discrete laplace",
+}
 
 
 @pytest.mark.parametrize(

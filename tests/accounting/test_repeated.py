@@ -11,7 +11,7 @@ from flint import arb
 from scipy.stats import logser, poisson
 
 from workbench.accounting import BestOfRuns, Composed, Gaussian, delta, epsilon, to_dp_event, tpr
-from workbench.accounting.balls.repeated import Runs
+from workbench.accounting.balls.repeated import _PLACES, _SHARES, Runs
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds, epsilon_bounds
 from workbench.core.errors import InputError, UnsupportedError
@@ -89,8 +89,9 @@ def test_no_mechanism_leaves_the_upper_end(level: float, shape: float, mean: flo
 def test_mechanisms_of_three_outputs_attain_the_lower_end(level: float, shape: float, mean: float) -> None:
     event, number = BestOfRuns(epsilon=level, shape=shape, mean=mean), weights(shape, mean)
     at, growth, attained = 0.5 * level, math.exp(level), 0.0
-    for share, other in ((0.0, 1.0), (0.5, 0.0), (2.0, 0.5), (8.0, 2.0), (32.0, 4.0), (128.0, 4.0)):
-        b, a = (min(each / mean, 0.49 / growth) for each in (share, other))
+    most = (1 - 1e-9) / (growth + 1)
+    places = [(b * most, a * most) for b, a in _SHARES]
+    for b, a in [*places, *((min(b / mean, most), min(a / mean, most)) for b, a in _PLACES)]:
         one = best(np.array([1 - b - growth * a, growth * a, b]), number)
         two = best(np.array([1 - growth * b - a, a, growth * b]), number)
         attained = max(attained, hockey_stick(one, two, at), hockey_stick(two, one, at))

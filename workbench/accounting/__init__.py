@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from workbench.accounting.filters import GaussianFilter, RenyiFilter
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
     from workbench.accounting.samples import (
+        BatchMean,
         CappedPoisson,
         FixedBatch,
         RandomAllocation,
@@ -66,6 +67,7 @@ _LATER = {
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
     **dict.fromkeys(
         (
+            "BatchMean",
             "CappedPoisson",
             "FixedBatch",
             "RandomAllocation",
@@ -97,6 +99,7 @@ _LATER = {
 
 __all__ = [
     "ApproximateDP",
+    "BatchMean",
     "BestOfRuns",
     "Bounds",
     "BoundsArray",

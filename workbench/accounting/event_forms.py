@@ -25,6 +25,7 @@ from workbench.accounting.events import (
 )
 from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
 from workbench.accounting.samples import (
+    BatchMean,
     CappedPoisson,
     FixedBatch,
     RandomAllocation,
@@ -40,6 +41,7 @@ from workbench.core.one_line import object_line
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
+        BatchMean,
         BestOfRuns,
         CappedPoisson,
         CorrelatedGaussian,

@@ -18,6 +18,7 @@ from flint import arb, ctx
 
 from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
+from workbench.accounting.balls.batch_mean import batch_mean_pairs
 from workbench.accounting.balls.capped import Capped
 from workbench.accounting.balls.repeated import attained_by_best
 from workbench.accounting.balls.sparse_vector import attained_pairs
@@ -33,6 +34,7 @@ from workbench.accounting.events import (
     require_event,
 )
 from workbench.accounting.samples import (
+    BatchMean,
     CappedPoisson,
     FixedBatch,
     RandomAllocation,
@@ -54,6 +56,10 @@ _MOST_GROUPS = 3
 
 _ALLOCATED_NOISE = (0.3, 50.0)
 """Noise multipliers for which sums over random batches have a grid."""
+
+_DIVIDED_NOISE = (0.1, 100.0)
+_MOST_DIVIDED = 10**9
+"""Noise multipliers and data sets for which sums over the real batch size are bounded."""
 
 _LARGEST_LOSS = 500
 """Of mechanisms of which no more is known than their losses."""
@@ -138,6 +144,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _capped(event, adjacency)
     if isinstance(event, RandomAllocation):
         return _allocation(event, adjacency)
+    if isinstance(event, BatchMean):
+        return _batch_mean(event, adjacency)
     if isinstance(event, BestOfRuns):
         return _best(event, once=once)
     if isinstance(event, SparseVector):
@@ -194,6 +202,20 @@ def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
             f"not for {event.noise_multiplier:g}"
         )
     upper, lower = allocation_pairs(event.noise_multiplier, event.steps)
+    return Reduction(dominating=upper, attained=(lower,))
+
+
+def _batch_mean(event: BatchMean, adjacency: Adjacency) -> Reduction:
+    """The two finite pairs of `balls.batch_mean`."""
+    least, most = _DIVIDED_NOISE
+    if not least <= event.noise_multiplier <= most or event.dataset_size > _MOST_DIVIDED:
+        raise UnsupportedError(
+            f"sums over the real batch size are bounded for noise multipliers from {least:g} to {most:g} "
+            f"and up to {_MOST_DIVIDED:g} records, not for {event.describe()}"
+        )
+    upper, lower = batch_mean_pairs(
+        event.noise_multiplier, event.sampling_probability, event.dataset_size, event.dimension, adjacency
+    )
     return Reduction(dominating=upper, attained=(lower,))
 
 

@@ -157,6 +157,46 @@ class CappedPoisson(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchMean(Event):
+    """The Gaussian event on a Poisson sample, divided by the number of records that were drawn.
+
+    (sum + noise) / b with the real batch size b, as where a loss is averaged over the batch, and not by a
+    number that was fixed before. How the ends are proved says `balls.batch_mean`. They all but meet at half
+    of the noise multiplier: a record that others point away from moves the mean twice as far as the sum.
+    What an empty batch releases is left open.
+
+    Attributes:
+        noise_multiplier: Of the sum, in units of one record's largest contribution.
+        sampling_probability: Of each record, below 1.
+        dataset_size: Records of the data set; under add-remove, of the larger neighbour.
+        dimension: Numbers that are released (parameters of a model), at least 2; they show the divisor.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    dataset_size: int
+    dimension: int
+
+    def __post_init__(self) -> None:
+        self._set_positive("noise_multiplier")
+        q = number("sampling_probability", self.sampling_probability, above=0, below=1)
+        object.__setattr__(self, "sampling_probability", q)
+        self._set_whole("dataset_size", least=2)
+        self._set_whole("dimension", least=2)
+
+    def describe(self) -> str:
+        """`Gaussian over the real batch size (noise multiplier 1, sampling probability 0.01, ...)`."""
+        return (
+            f"Gaussian over the real batch size (noise multiplier {self.noise_multiplier:g}, sampling "
+            f"probability {self.sampling_probability:g}, {self.dataset_size} records, "
+            f"{self.dimension} dimensions)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RandomAllocation(Event):
     """Gaussian sums over `steps` batches, into one of which each record is put at random, in secret.
 

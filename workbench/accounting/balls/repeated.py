@@ -22,6 +22,14 @@ _BITS = 192
 _PLACES = ((0.0, 1.0), (0.5, 0.0), (2.0, 0.5), (8.0, 2.0), (32.0, 4.0), (128.0, 4.0))
 """b and a over the reciprocal of the mean number of runs."""
 
+_SHARES = (
+    *((1.0, a) for a in (1.0, 0.6, 0.3, 0.1, 0.03, 0.003)),
+    *((0.7, a) for a in (0.3, 0.1, 0.05)),
+    *((0.4, 0.5), (0.4, 0.1), (0.14, 0.07), (0.07, 0.07)),
+    *((b, 1.0) for b in (0.0, 0.02, 0.5)),
+)
+"""b and a over the most that they may be. Both lists: where a search in floats found the largest deltas."""
+
 
 class Runs:
     """The number of runs K: truncated negative binomial, or Poisson for an infinite shape.
@@ -77,9 +85,11 @@ def attained_by_best(epsilon: float, shape: float, mean: float) -> list[FinitePa
     pairs = []
     with ctx.workprec(_BITS):
         runs, growth = Runs(shape, mean), arb(epsilon).exp()
-        largest = 0.49 * math.exp(-epsilon)
-        for best, middle in _PLACES:
-            b, a = (arb(min(share / mean, largest)) for share in (best, middle))
+        largest = (1 - 1e-9) / (math.exp(epsilon) + 1)
+        places = [(b * largest, a * largest) for b, a in _SHARES]
+        places += [(min(b / mean, largest), min(a / mean, largest)) for b, a in _PLACES]
+        for best, middle in places:
+            b, a = arb(best), arb(middle)
             p = _best_of(runs, b, growth * a)
             q = _best_of(runs, growth * b, a)
             pairs += [pair_below(list(zip(one, other, strict=True))) for one, other in ((p, q), (q, p))]
