@@ -41,6 +41,15 @@ def deviation(uses: int, *, rate: float = 1.0, epsilon: float = EPSILON, delta: 
     )
 
 
+class MeanOfTheBatch(Trainer):
+    """Divided by the batch's own size, with as much noise as that needs."""
+
+    noise = 2.3
+
+    def divisor(self, size: int) -> float:
+        return float(max(size, 1))
+
+
 class UsedTwice(Trainer):
     """Every noisy sum is applied by two steps of the optimizer."""
 
@@ -418,6 +427,7 @@ def of_votes(records: Records, seed: int) -> Callable[[Records], Tensor]:
     return fitted(lambda weights: functional.cross_entropy(public @ weights, answers))
 
 
+mean_of_the_batch = MeanOfTheBatch()
 used_twice, filtered_by_hand, ten_steps_each = UsedTwice(), FilteredByHand(), TenStepsEach()
 jitter_of_rare_classes, along_one_direction = JitterOfRareClasses(), AlongOneDirection()
 prior_of_labels, rate_by_losses = PriorOfLabels(), RateByLosses()
@@ -425,6 +435,7 @@ prior_by_python, prior_by_scipy, one_step_each = PriorByPython(), PriorByScipy()
 along_by_uniforms, along_by_scipy, in_a_subspace = AlongByUniforms(), AlongByScipy(), InASubspace()
 
 KINDS = {
+    "mean_of_the_batch": "UNDECIDED",
     "used_twice": "UNDECIDED",
     "filtered_by_hand": "UNDECIDED",
     "jitter_of_rare_classes": "UNDECIDED",

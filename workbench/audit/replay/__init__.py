@@ -11,6 +11,8 @@ torch optimizer sees the gradient that is about to be applied:
   equal weights: its exact sensitivity, and the steps that it took part in.
 
 Whatever else differs between B and C (weights, the number of steps, the finished model's scores) left the
-training past the noise. Where no single torch optimizer is given all that moves the weights, steps are read and
-forced by these (`by_weights`). `record` runs, `own` makes A and B, `measure` reads the recordings, `judging` compares with the claim.
+training past the noise. Where no single torch optimizer is given all that moves the weights, steps are read
+and forced by these (`by_weights`).
+
+`record` runs, `own` makes A and B, `measure` reads the recordings, `judging` compares with the claim.
 """

@@ -35,6 +35,9 @@ MOST = 100
 ALIKE = 1e-3
 """Share of a record's part that may be no record's."""
 
+FEWEST_STEPS = 4
+"""Steps of known batches by which a divisor is told."""
+
 LARGE = 8
 """Records that batches have on average where their common measure is taken for one record."""
 
@@ -49,12 +52,24 @@ class Batches:
         alone: What one record adds at each step, in standard deviations of the noise, shape `(T,)`, of the
             record that adds most in all; 0 where that is not known.
         lengths: The same in the gradient's own units, and tensor by tensor.
+        by_step: Records in the batch of each step of the measured run, shape `(T,)`; -1 where not known.
     """
 
     sizes: list[int] = field(default_factory=list)
     is_whole: bool = False
     alone: FloatArray = field(default_factory=lambda: np.zeros(0))
     lengths: Lengths = field(default_factory=Lengths)
+    by_step: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def divide(self, noise: Noise) -> bool:
+        """Whether the noise of each step is one number over its batch's records, which vary."""
+        known = np.flatnonzero((self.by_step > 0) & (noise.by_step > 0)) if self.by_step.size else np.zeros(0)
+        if len(known) < FEWEST_STEPS or not noise.differs:
+            return False
+        sizes, coordinates = self.by_step[known], int((noise.scale > 0).sum())
+        products = noise.by_step[known] * sizes
+        spread = float(((products / products.mean() - 1) ** 2).sum()) * 2 * coordinates
+        return len(set(sizes)) > 1 and bool(chi2.sf(spread, len(known) - 1) > RARE)
 
 
 def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
@@ -105,7 +120,8 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and len(set(counted)) == 1)
     if not is_whole or max(counted) > len(runs.records):
         every = np.array([known.get(step, -1) for step in range(a.steps)])
-        return Batches(list(known.values()), lengths=lengths_of_one(runs, a, first, pair, every))
+        lengths_of_some = lengths_of_one(runs, a, first, pair, every)
+        return Batches(list(known.values()), lengths=lengths_of_some, by_step=every)
     alone = _alone(pair, norms[0], every, noise) if alike else np.zeros(a.steps)
     lengths_of_loud = lengths_of_one(runs, a, first, pair, every)
     rows, usual = [alone], [lengths_of_loud.usual]
@@ -115,7 +131,8 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
         if parts:
             usual.append(float(np.median([float(part.norm()) for part in parts.values()])))
     alone = max(rows, key=lambda row: float(np.square(row).sum()))
-    return Batches(counted, True, alone, replace(lengths_of_loud, usual=float(np.nanmax(usual))))
+    lengths_of_loud = replace(lengths_of_loud, usual=float(np.nanmax(usual)))
+    return Batches(counted, True, alone, lengths_of_loud, every)
 
 
 def _farthest(first: Place) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,11 +13,12 @@ from scipy.stats import binom, chi2_contingency
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
+from workbench.accounting.samples import BatchMean
 from workbench.audit.replay.faults import Fault, cautions_of, faults_of, kept_sums, moves_all_a_little
 from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.audit.replay.stated import Stated, otherwise
-from workbench.core.errors import UnsupportedError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
     Adjacency,
     Bound,
@@ -118,6 +120,9 @@ def judged(
         lower = estimate = upper = math.inf
     elif unfit and (math.isfinite(lower) or run.depends):
         lower, estimate, upper = 0.0, math.nan, math.inf
+    elif _is_mean(run, sampler):
+        with suppress(InputError, UnsupportedError):
+            lower, estimate, upper = _of_means(run, claim, (sampler, sure), SPENT * error / 2)
     known = _strongest(each)
     known = known[known > 0]
     multiplier = float(1.0 / np.median(known)) if known.size else math.nan
@@ -290,6 +295,42 @@ def _composed(
         epochs = replace(sampler, kind="shuffled epochs", batches=max(2, round(1 / sampler.rate)))
         lower = min(lower, composed_epsilon(least / high / hidden, epochs, run.steps, claim, which="lower"))
     return lower, ends["middle"], ends["upper"]
+
+
+def _is_mean(run: Measured, sampler: Sampler) -> bool:
+    """Whether updates are means over Poisson samples, which no other seed has."""
+    is_sampled = sampler.kind in {"Poisson", "sampled"} and not _may_be_epochs(run, sampler)
+    return run.divides and is_sampled and not run.is_schedule
+
+
+def _of_means(
+    run: Measured, claim: Claim, sampled: tuple[Sampler, float], error: float
+) -> tuple[float, float, float]:
+    """Lower end, estimate and upper end of epsilon where updates are means over the batch's own records.
+
+    Next to records that are all one craft, another one moves such a mean by the distance of the two, which is
+    twice the unit of `BatchMean`; their number does not move it.
+    """
+    sampler, sure = sampled
+    apart = _strongest([row[here] for row, here in zip(run.replaced, run.present, strict=False)])
+    hidden = math.sqrt(run.unseen) if run.unseen > UNSEEN_STRETCH else 1.0
+    low, high = run.noise_factor(error / run.steps)
+    adjacency, found = claim.about, []
+    assert isinstance(adjacency, Adjacency)
+    for distance, rate in (
+        (apart.min() / high / hidden, sure),
+        (np.median(apart), sampler.rate),
+        (apart.max() / low, sampler.upper),
+    ):
+        mean = BatchMean(
+            noise_multiplier=1 / distance,
+            sampling_probability=rate,
+            dataset_size=run.records,
+            dimension=run.parameters,
+        )
+        delta = judged_guarantee(claim).delta
+        found.append(epsilon_bounds(Composed(events=((mean, run.steps),)), delta, adjacency=adjacency))
+    return found[0].lower, (found[1].lower + found[1].upper) / 2, found[2].upper
 
 
 def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:

@@ -412,6 +412,7 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
+        "divides": batches.divide(noise),
         "follows_contents": shown.steers_sampler
         or (
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))

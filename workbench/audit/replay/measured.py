@@ -66,6 +66,7 @@ class Measured:
             record whose steps these are is left out.
         sizes: The batch of each step that can be compared, in records; empty where they are not all known.
         rate_varies: Whether batches vary more than those of Poisson samples of one rate.
+        divides: Whether the noise of each step is one number over the records of its batch.
         follows_contents: Whether who is in a batch follows from what records hold, not from their places.
         fewer: The noise of a training with one record fewer over that of this one, and `fewer_spread` its
             standard error; NaN where the two do not compare.
@@ -134,6 +135,7 @@ class Measured:
     tries: int
     sizes: tuple[int, ...]
     rate_varies: bool
+    divides: bool
     follows_contents: bool
     fewer: float
     fewer_spread: float
