@@ -3,10 +3,11 @@
 Writes `benchmarks/results/estimators.json`: for each estimator, truth, number of scores and kind of labels
 the share of bounds above the truth, the share refused, the mean bound and the milliseconds a call (tables
 that repetitions share are reused); then the share of a Gaussian step's true epsilon that each audits, and
-the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes claims,
-true ones at their boundary among them; and the bound that decides where the supplier of scores declares them
-Gaussian, for truths that are and others; and the bounds of a Rényi divergence, for either kind of trials.
-Takes about half an hour on one core.
+the same coverage of the bound of mu from one run; and after how many scores a sequential test refutes
+claims, true ones at their boundary among them; and the share of randomised response that is audited with
+100,000 scores; and the bound that decides where the supplier of scores declares them Gaussian, for truths
+that are and others; and the bounds of a Rényi divergence, for either kind of trials. Takes about half an
+hour on one core.
 
     python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
 
@@ -226,8 +227,10 @@ def declared() -> Iterator[dict[str, Any]]:
             return sample(members, generator), members
 
         row = {"estimator": "declared", "truth": truth.name, "in_family": truth.is_gaussian, "n": PLAN}
-        bounds, milliseconds = measure(partial(lower, trials=trials), draw, 400, [SEED, 4, number])
-        yield row | {"trials": str(trials)} | summary(bounds, milliseconds, truth.epsilon(DELTA))
+        repetitions = 4000 if truth.name == "gaussian" and trials is Trials.INDEPENDENT else 400
+        bounds, milliseconds = measure(partial(lower, trials=trials), draw, repetitions, [SEED, 4, number])
+        row |= {"trials": str(trials), "repetitions": repetitions}
+        yield row | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 
 def stopping() -> Iterator[dict[str, Any]]:
@@ -304,13 +307,31 @@ def gaussian_step(only: str | None) -> Iterator[dict[str, Any]]:
         yield {"estimator": name, "n": n, "repetitions": repetitions, "audited_share": share} | cell
 
 
+def large() -> Iterator[dict[str, Any]]:
+    """Audited share of the epsilon of randomised response with 100,000 scores, without a family."""
+    (truth,) = (truth for truth in known_truths() if truth.name == "randomised_response")
+    n, repetitions, epsilon = 100_000, 100, truth.epsilon(DELTA)
+
+    def draw(generator: np.random.Generator) -> tuple[FloatArray, BoolArray]:
+        members = draw_labels(n, "coins", generator)
+        return truth.sample(members, generator), members
+
+    for number, name in enumerate(("one_run", "clopper_pearson_all")):
+        lower = estimators()[name]
+        bounds, milliseconds = measure(lower, draw, repetitions, [SEED, 6, number])
+        cell = summary(bounds, milliseconds, epsilon)
+        share = None if cell["mean_bound"] is None else round(cell["mean_bound"] / epsilon, 4)
+        row = {"estimator": name, "truth": truth.name, "n": n}
+        yield row | {"repetitions": repetitions, "audited_share": share} | cell
+
+
 def main() -> None:
     """Run the benchmark from the command line and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument(
         "--only",
-        choices=[*estimators(), "sequential", "declared", "renyi"],
+        choices=[*estimators(), "sequential", "declared", "renyi", "large"],
         help="measure this estimator alone",
     )
     options = parser.parse_args()
@@ -323,16 +344,20 @@ def main() -> None:
             "stopping": [],
             "declared": [],
             "renyi": [],
+            "large": [],
         },
     )
     if only is not None:
         before = json.loads(RESULTS.read_text())
-        parts = {name: [r for r in before.get(name, []) if r["estimator"] != only] for name in parts}
+        parts = {
+            name: [r for r in before.get(name, []) if only not in (r["estimator"], name)] for name in parts
+        }
     rows = {
         "coverage": coverage(options.repetitions, only),
         "gaussian_step": gaussian_step(only),
         "stopping": stopping() if only in (None, "sequential") else (),
         "renyi": renyi() if only in (None, "renyi") else (),
+        "large": large() if only in (None, "large") else (),
         "declared": declared() if only in (None, "declared") else (),
         "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
     }

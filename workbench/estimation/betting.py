@@ -32,10 +32,12 @@ multiply the capital by 4^k at most, and it must reach 4^k times as much. So n m
 is the next unused member or non-member, as soon as there is one. Where scores are independent and identically
 distributed within each class, such rounds are independent pairs of a fair coin and a score.
 
-**What the gambler does.** A score's place among the scores before it says whether it is among the highest, or
-the lowest, share of them; five shares are played by gamblers of their own, each at the top, at the bottom and
-at both ends. The probability b that a guess is right is the posterior mean after all guesses of its kind,
-under Jeffreys' prior restricted to values above p. The average of their capitals is again such a capital.
+**What the gambler does.** A score's place among the scores before it says whether it is among the highest,
+or the lowest, share of them; five shares are played by gamblers of their own, each at the top, at the bottom
+and at both ends. A sixth guesses every score, by the cut that would have told most labels before it apart:
+where scores tell labels without error, so does this cut after a few rounds, and no share does. The
+probability b that a guess is right is the posterior mean after all guesses of its kind, under Jeffreys'
+prior restricted to values above p. The average of their capitals is again such a capital.
 
 Sources: Waudby-Smith and Ramdas 2024 (betting); Gonzalez et al. 2025, "Sequentially auditing differential
 privacy" (a test of this kind for audits, with other bets). The rounds, both prices of delta and the bets are
@@ -45,7 +47,7 @@ ours.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import deque
 
 import numpy as np
@@ -63,8 +65,29 @@ SHARES = (0.5, 0.35, 0.15, 0.05, 0.015)
 ENDS = {"both": 0.6, "top": 0.2, "bottom": 0.2}
 """Parts of the first capital for guesses at both ends, "in" guesses alone and "out" guesses alone."""
 
+KINDS = len(SHARES) + 1
+"""Kinds of guesses at each end: the shares, and the cut."""
+
 _GIFT_WORTH = 4.0
 _DELTA_SHARE = 0.2
+_CUT_GROWTH = 1.02
+"""By how much the past grows before the best cut is looked for again, so that n rounds cost some 50 n."""
+
+
+def best_cut(scores: FloatArray, members: BoolArray) -> float:
+    """The cut with most members above it and non-members below it; NaN where one class is missing.
+
+    `scores` ascending, shape `(n,)`; the cut lies halfway between two different ones.
+    """
+    if members.all() or not members.any():
+        return math.nan
+    # After the i lowest scores: non-members among them, less the members.
+    right = np.concatenate([[0], np.cumsum(np.where(members, -1, 1))])[1:-1]
+    apart = scores[1:] > scores[:-1]
+    if not apart.any():
+        return math.nan
+    at = int(np.argmax(np.where(apart, right, -scores.size)))
+    return float(scores[at] / 2.0 + scores[at + 1] / 2.0)
 
 
 class SequentialTest:
@@ -120,7 +143,9 @@ class SequentialTest:
         self._past: list[float] = []
         self._waiting: dict[bool, deque[float]] = {True: deque(), False: deque()}
         self._coin: bool | None = None
-        self._right, self._guesses = np.zeros((2, len(SHARES))), np.zeros((2, len(SHARES)))
+        self._past_members: list[bool] = []
+        self._cut, self._next_cut = math.nan, 0.0
+        self._right, self._guesses = np.zeros((2, KINDS)), np.zeros((2, KINDS))
         # Shape (claims, ends, 1); the end 0 is "in".
         p = np.array([guess_probabilities(epsilon, prior) for epsilon in self.epsilons])[:, :, None]
         # Where p rounds to 1 there is nothing to win: no bets.
@@ -140,11 +165,11 @@ class SequentialTest:
             # The largest l of both ends sum to e^-eps: no factor of a wrong guess falls below half of this.
             floor = 2.0 * delta * np.exp(-self.epsilons)[:, None, None]
             self._most_expected = np.maximum(p, 1.0 - (1.0 - p) * np.minimum(1.0, floor))
-        self._bets = np.tile(self._p, (1, 1, len(SHARES)))
-        self._expect(np.ones((2, len(SHARES)), dtype=bool))
+        self._bets = np.tile(self._p, (1, 1, KINDS))
+        self._expect(np.ones((2, KINDS), dtype=bool))
         # Logarithms of capitals: both ends, top, bottom.
-        start = np.log(np.array(list(ENDS.values())) / len(SHARES))[None, :, None]
-        self._capitals = np.tile(start, (self.epsilons.size, 1, len(SHARES)))
+        start = np.log(np.array(list(ENDS.values())) / KINDS)[None, :, None]
+        self._capitals = np.tile(start, (self.epsilons.size, 1, KINDS))
 
     def watch(self, score: float, member: bool) -> None:
         """Watch one more score and its label.
@@ -183,9 +208,11 @@ class SequentialTest:
         """One round: guess by the score's place, and settle the bets by the label."""
         low, high = bisect_left(self._past, score), bisect_right(self._past, score)
         place = (low + (high - low + 1) * self._generator.random()) / (len(self._past) + 1)
-        insort(self._past, score)
         shares = np.array(SHARES)
-        guessed = np.stack([place > 1.0 - shares, place < shares])
+        by_share = np.stack([place > 1.0 - shares, place < shares])
+        by_cut = np.array([[score > self._cut], [score < self._cut]])
+        self._remember(low, score, member)
+        guessed = np.concatenate([by_share, by_cut], axis=1)
         right = guessed & np.array([[member], [not member]])
         bet = self._bets
         excess = np.where(right, bet / self._p, (1.0 - bet) / (1.0 - self._p)) - 1.0
@@ -200,6 +227,14 @@ class SequentialTest:
         self._expect(guessed)
         self.rounds += 1
         self.rejected |= self.log_capitals >= 0.0
+
+    def _remember(self, place: int, score: float, member: bool) -> None:
+        """Put a score at its place in the past, and look for the best cut again once that has grown."""
+        self._past.insert(place, score)
+        self._past_members.insert(place, member)
+        if len(self._past) >= self._next_cut:
+            self._cut = best_cut(np.array(self._past), np.array(self._past_members))
+            self._next_cut = _CUT_GROWTH * len(self._past)
 
     def _expect(self, changed: BoolArray) -> None:
         """Set the bets of those kinds of guesses whose counts have changed: posterior means above p.

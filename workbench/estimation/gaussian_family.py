@@ -6,10 +6,10 @@ increasing transform will do). Both convert mu to epsilon exactly. Gaussian nois
 release; a whole training run, a subsampled step and a loss score are not.
 
 Both first refuse data that the family cannot have produced. Each guard rejects data of its own family with
-probability at most about `GUARD_LEVEL`, half of it for each of two tests. A refused run yields no bound, so
-the share of runs whose bound exceeds the truth is at most what it is without the guard, and among the runs
-that pass at most that divided by 0.99. A guard has little power in small samples; passing it proves nothing,
-and the bound still names its family.
+probability at most about `GUARD_LEVEL` (the ranks') or `VARIANCE_LEVEL + NORMALITY_LEVEL` (the values'). A
+refused run yields no bound, so the share of runs whose bound exceeds the truth is at most what it is without
+the guard, and among the runs that pass at most that divided by 0.99. A guard has little power in small
+samples; passing it proves nothing, and the bound still names its family.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ from workbench.estimation.inputs import bound_of_trials, check_game, check_proba
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray
 
 GUARD_LEVEL = 0.01
+"""Of the guard of ranks, half of it for each of two tests."""
+
+VARIANCE_LEVEL, NORMALITY_LEVEL = 0.001, 0.004
+"""Of the guard of values; a run that it refuses has no bound, which lowers the mean bound by as much."""
+
 _DISTINCT_SHARE = 0.9
 _SHAPIRO_LIMIT = 2000
 _LARGEST_MU = 30.0
@@ -193,14 +198,14 @@ def require_common_normal(inside: FloatArray, outside: FloatArray) -> None:
     """Refuses two samples, of at least two each, that are not normal with one variance.
 
     F test of equal variances, and a normality test of the pooled residuals (Shapiro-Wilk up to 2,000
-    scores, D'Agostino-Pearson above), each at half of `GUARD_LEVEL`.
+    scores, D'Agostino-Pearson above), at `VARIANCE_LEVEL` and `NORMALITY_LEVEL`.
     """
     variances = float(inside.var(ddof=1)), float(outside.var(ddof=1))
     if min(variances) == 0.0:
         raise _refuse("a class has zero variance (a release without noise)")
     ratio, df = variances[0] / variances[1], (inside.size - 1, outside.size - 1)
     p_variance = 2.0 * min(float(fdtr(*df, ratio)), float(fdtrc(*df, ratio)))
-    if p_variance < GUARD_LEVEL / 2:
+    if p_variance < VARIANCE_LEVEL:
         raise _refuse(
             f"variances of members and non-members differ (ratio {ratio:.3g}, p = {p_variance:.2g})"
         )
@@ -211,7 +216,7 @@ def require_common_normal(inside: FloatArray, outside: FloatArray) -> None:
         warnings.simplefilter("ignore")
         test = shapiro if residuals.size <= _SHAPIRO_LIMIT else normaltest
         p_normal = float(test(residuals / residuals.std()).pvalue)
-    if p_normal < GUARD_LEVEL / 2:
+    if p_normal < NORMALITY_LEVEL:
         raise _refuse(f"residuals are not normal (p = {p_normal:.2g})")
 
 
