@@ -1,10 +1,10 @@
 """What each game of an audit costs, and which faults it sees: the figures behind `workbench plan`.
 
-Wrong trainers of the digits (`tests/zoo/`), grouped by the fault that somebody would suspect, each audited by
-`workbench audit --train` with its defaults: forced replay, white-box canaries and released scores. And one
-audit of `dp_sgd` by the attacks whose trials are cheap or dear on their own. `python benchmarks/plan.py`
-takes half an hour on one core, goes on where it was, and writes `benchmarks/results/plan.json` and the table
-that the planner reads, `data/planning.toml`.
+Wrong trainers of the digits (`tests/zoo/`), grouped by the fault that somebody would suspect, each audited
+by `workbench audit --train` with its defaults: forced replay, white-box canaries and released scores. And
+one audit of `dp_sgd` by the attacks whose trials are cheap or dear on their own, and one of each mechanism
+that alone plays a game. `python benchmarks/plan.py` takes half an hour on one core, goes on where it was,
+and writes `benchmarks/results/plan.json` and the table that the planner reads, `data/planning.toml`.
 """
 
 from __future__ import annotations
@@ -53,10 +53,13 @@ OWN = {"loss": "membership", "dirac_canary (one state)": "release", "weight_cana
 """Attacks of a mechanism, and their games."""
 
 ALONE = {
-    "new_tokens": ("token_canaries",),
-    "retraining": ("retrained_canary", "--corpus", "digits", "--model", "digits_mlp"),
+    "new_tokens": ("dp_sgd", "token_canaries"),
+    "retraining": ("dp_sgd", "retrained_canary", "--corpus", "digits", "--model", "digits_mlp"),
+    "transcript": ("ferret", "sign_transcript", "--attack-parameter", "sign_transcript.trials=200"),
+    "trajectory": ("rldp", "trajectory", "--attack-parameter", "trajectory.trials=40"),
+    "consecutive": ("shuffled_dp_sgd", "weight_tidying"),
 }
-"""Games of trainings of their own, played by themselves: an attack, and further words of the command."""
+"""Games of trainings of their own, played by themselves: mechanism, attack, and further words of the command."""
 
 
 def report_of(words: Sequence[str]) -> dict[str, Any]:
@@ -98,10 +101,11 @@ def of_mechanism() -> dict[str, Any]:
     }
 
 
-def of_attack(attack: str, *more: str) -> dict[str, Any]:
-    """Seconds and trials of one attack on the embedded mechanism."""
-    words = ["--mechanism", "dp_sgd", "--no-control", "--workers", "0", "--attack", attack, *more]
-    (found,) = report_of(words)["subjects"][0]["attacks"]
+def of_attack(mechanism: str, attack: str, *more: str) -> dict[str, Any]:
+    """Seconds and trials of one attack on an embedded mechanism; of the longest of several games of it."""
+    words = ["--mechanism", mechanism, "--no-control", "--workers", "0", "--attack", attack, *more]
+    games = report_of(words)["subjects"][0]["attacks"]
+    found = max(games, key=lambda game: float(game["cost"]["seconds"]))
     return {"seconds": found["cost"]["seconds"], "trials": len(found["scores"])}
 
 
@@ -144,6 +148,7 @@ def main() -> None:
     content["mechanism"] = content["mechanism"] or of_mechanism()
     for game, words in ALONE.items():
         content["mechanism"][game] = content["mechanism"].get(game) or of_attack(*words)
+        path.write_text(json.dumps(content, indent=1) + "\n")
     for trainer in (name for names in SUSPECTED.values() for name in names):
         if trainer not in content["trainers"]:
             content["trainers"][trainer] = of_trainer(trainer)

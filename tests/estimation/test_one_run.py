@@ -250,6 +250,18 @@ def test_many_equally_good_guesses_show_nearly_all_of_their_epsilon():
     assert 0.96 < np.mean(lower) < 1.0
 
 
+def test_a_hundred_thousand_guesses_show_nearly_all_of_randomised_response():
+    """More than 4 of 20 bounds above the truth have a chance of 0.3 % where each has one of 5 %."""
+    generator, lower = np.random.default_rng(12), []
+    for _ in range(20):
+        members = generator.random(100_000) < 0.5
+        honest = generator.random(100_000) < math.e / (math.e + 1.0)
+        scores = np.where(honest, members, ~members).astype(float)
+        lower.append(one_run(scores, members, delta=1e-5, confidence=0.95, generator=generator).lower)
+    assert np.mean(lower) >= 0.97
+    assert np.sum(np.asarray(lower) > 1.0) <= 4
+
+
 def test_guess_sets_are_nested_and_end_at_half():
     for n in (2, 3, 10, 100, 12_345):
         sets = guess_sets(n, 0.5, "both")

@@ -56,8 +56,10 @@ from workbench.estimation.searching import change_bracket
 from workbench.interfaces import BoolArray, Bound, Family, FloatArray, IntArray, Trials
 
 _TRIM = 1e-14
-_STATISTIC_STEP = 0.01
-_EPSILON_STEP = 2e-3
+_STATISTIC_STEP, _EPSILON_STEP = 0.01, 2e-3
+_FINE_FROM, _FINER = 20_000, 10.0
+"""From so many guesses on steps are so many times finer: an interval is no wider than a few of the others."""
+
 _GROWTH = 1.25
 _NOMINAL_SHARE = 0.7
 _TILT, _TILTED_FROM = 0.22, 1000
@@ -88,6 +90,11 @@ class GuessSets:
     def sizes(self) -> FloatArray:
         """Guesses in each set, shape `(sets,)`."""
         return np.asarray(self.ins, dtype=np.float64) + np.asarray(self.outs, dtype=np.float64)
+
+    @property
+    def finer(self) -> float:
+        """How many times finer than usual statistics and epsilons are told apart."""
+        return _FINER if self.sizes.max() >= _FINE_FROM else 1.0
 
     @cached_property
     def nominal(self) -> FloatArray:
@@ -232,7 +239,7 @@ Prices = Callable[[str, float], tuple[DeltaStage, ...]]
 def _rejected_up_to(
     sets: GuessSets, stage: DeltaStage, end: float, statistic: float, significance: float
 ) -> float:
-    """Largest epsilon of a stage (to 0.002, downwards) that a path with this statistic rejects.
+    """Largest epsilon of a stage (to 0.002 or finer, downwards) that a path with this statistic rejects.
 
     The error is monotone within the stage. Returns the stage's first epsilon where nothing is rejected.
     """
@@ -255,7 +262,7 @@ def _rejected_up_to(
     while high < end and error(high) <= significance:
         low, high = high, min(end, 1.25 * high)
     step = 0.125
-    while high - low > _EPSILON_STEP:
+    while high - low > _EPSILON_STEP / sets.finer:
         # The answer lies near the statistic: gallop down from it, then halve.
         middle = max(high - step, (low + high) / 2)
         if error(middle) <= significance:
@@ -293,7 +300,8 @@ def epsilon_from_path(
         statistic = float(np.max(sets.epsilons(correct - stage.shift, nominal)))
         if not statistic > 0.0:
             break
-        statistic = min(_STATISTIC_STEP * math.floor(statistic / _STATISTIC_STEP), _LARGEST_EPSILON)
+        step = _STATISTIC_STEP / sets.finer
+        statistic = min(step * math.floor(statistic / step), _LARGEST_EPSILON)
         reached = _rejected_up_to(sets, stage, end, statistic, significance)
         if reached < end:
             break
