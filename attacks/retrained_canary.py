@@ -13,7 +13,9 @@ learning" (crafted target record, worst-case initial weights, loss of the final 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,13 +36,17 @@ class RetrainedCanary(RetrainingAttack):
     Attributes:
         trials: Number of independent trainings.
         initialisation: `"plan"`, or `"worst-case"`: see `fitted`.
+        precision: Of an ensemble's products, `"float32"`, or `"bfloat16"` on a machine that is fast at it.
 
     Raises:
         InputError: a parameter is out of range.
     """
 
+    later_parameters: ClassVar[Mapping[str, object]] = {"precision": "float32"}
+
     trials: int = 2000
     initialisation: Initialisation = Initialisation.PLAN
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", whole_number("trials", self.trials, least=20))
@@ -49,6 +55,8 @@ class RetrainedCanary(RetrainingAttack):
                 "initialisation", self.initialisation, [str(known) for known in Initialisation]
             )
         object.__setattr__(self, "initialisation", Initialisation(self.initialisation))
+        if self.precision not in ("float32", "bfloat16"):
+            raise unknown_name("precision", self.precision, ("float32", "bfloat16"))
 
     def insert(self, plan: Plan, generator: np.random.Generator) -> tuple[Plan, Record]:
         """The plan with the canary in the place of its last record, and the canary; draws nothing."""

@@ -59,7 +59,7 @@ ALONE = {
     "trajectory": ("rldp", "trajectory", "--attack-parameter", "trajectory.trials=40"),
     "consecutive": ("shuffled_dp_sgd", "weight_tidying"),
 }
-"""Games of trainings of their own, played by themselves: mechanism, attack, and further words of the command."""
+"""Games of trainings of their own, each by itself: mechanism, attack, and further words of the command."""
 
 
 def report_of(words: Sequence[str]) -> dict[str, Any]:

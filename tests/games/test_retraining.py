@@ -164,6 +164,7 @@ def test_worst_case_weights_are_refused_where_no_ensemble_takes_them(tmp_path: P
     [
         ({"trials": 19}, "trials must be a whole number >= 20, got 19"),
         ({"trials": 30.5}, "trials must be a whole number >= 20, got 30.5"),
+        ({"precision": "half"}, "unknown precision 'half'; known: bfloat16, float32"),
         ({"initialisation": "best"}, "unknown initialisation 'best'; known: plan, worst-case"),
     ],
 )
@@ -206,7 +207,14 @@ def test_losses_of_an_ensemble_are_those_of_trainings_one_at_a_time() -> None:
     plans = [replace(plan, seed=seed) for seed in range(4)]
     seen: list[tuple[int, int]] = []
     losses = [
-        canary_losses(mechanism, plans, canary, initial=None, progress=lambda *done: seen.append(done))
+        canary_losses(
+            mechanism,
+            plans,
+            canary,
+            initial=None,
+            precision="float32",
+            progress=lambda *done: seen.append(done),
+        )
         for mechanism in (DPSGD(measures_quality=False), Alone(measures_quality=False))
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

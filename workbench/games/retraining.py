@@ -81,11 +81,13 @@ class RetrainingAttack(Attack[RetrainingSeen]):
     """An attack that crafts a canary record, and scores each training by the canary's loss.
 
     `trials`: number of independent trainings. `initialisation`: who chose the initial weights.
+    `precision`: of an ensemble's products.
     """
 
     game = "retraining"
     trials: int
     initialisation: Initialisation
+    precision: str = "float32"
 
     @abstractmethod
     def insert(self, plan: Plan, generator: np.random.Generator) -> tuple[Plan, Record]:
@@ -114,10 +116,14 @@ class RetrainingGame(Game[RetrainingAttack]):
 
         if len(match.plan.records) < 2:
             raise InputError(f"records must be two or more, got {len(match.plan.records)}")
-        if match.attack.initialisation is Initialisation.WORST_CASE:
-            reason = refusal(match.mechanism, match.plan)
-            if reason:
-                raise UnsupportedError(f"initialisation 'worst-case' needs an ensemble: {reason}")
+        wanted = [f"initialisation {match.attack.initialisation.value!r}"]
+        if match.attack.initialisation is not Initialisation.WORST_CASE:
+            wanted = []
+        if match.attack.precision != "float32":
+            wanted.append(f"precision {match.attack.precision!r}")
+        reason = refusal(match.mechanism, match.plan) if wanted else ""
+        if reason:
+            raise UnsupportedError(f"{wanted[0]} needs an ensemble: {reason}")
 
     def name_of(self, name: str, attack: RetrainingAttack) -> str:
         """The attack's name, and the initialisation where the adversary chose it."""
@@ -154,6 +160,7 @@ class RetrainingGame(Game[RetrainingAttack]):
             plans,
             canary,
             initial=initial,
+            precision=attack.precision,
             progress=match.steps("trainings"),
         )
         scores = attack.score(RetrainingSeen(losses=losses), match.generator())
@@ -207,17 +214,20 @@ def canary_losses(
     canary: Record,
     *,
     initial: Tensor | None,
+    precision: str,
     progress: Callable[[int, int], None] | None,
 ) -> FloatArray:
     """Losses of the canary under a model trained by each plan, nats, shape `(n,)`; as ensembles where it can.
 
-    `initial`: weights from which all start, for an ensemble alone; None for the plans' own.
+    For an ensemble alone, `initial`: weights from which all start, None for the plans' own; `precision`: of
+    its products.
     """
     from workbench.training.ensemble.together import refusal, trained_ensembles
     from workbench.training.loop import GradientMechanism
 
     if isinstance(mechanism, GradientMechanism) and not refusal(mechanism, plans[0]):
-        ensembles = trained_ensembles(mechanism, plans, initial=initial, progress=progress)
+        given: Any = {"initial": initial, "precision": precision, "progress": progress}
+        ensembles = trained_ensembles(mechanism, plans, **given)
         return np.concatenate([ensemble.losses([canary])[:, 0] for ensemble in ensembles])
     left = iter(plans)
 

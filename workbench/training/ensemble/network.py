@@ -5,6 +5,16 @@ record i in a linear layer is the outer product of the error e_i and the input a
 |e_i|^2 |a_i|^2, and |e_i|^2 for the bias: no per-record gradient is formed (Goodfellow 2015, "Efficient
 per-example gradient computations"). Errors are written out, without autograd.
 
+**bfloat16.** Weights, inputs and errors may be rounded to bfloat16, in which the products of the forward and
+the backward pass are then taken. Record i's gradient is then by definition the outer product of the rounded
+e_i and a_i, which depend on the weights and on record i alone; its norm is that of these very numbers, so no
+rounding to bfloat16 comes between the two. What is left is float32's rounding, u = 2^-24 an operation. A sum
+of k squares, taken in whatever order, is too small by a factor of (1 - u)^k at most, and by 2^-126 a term
+that underflows. `safe_norms` adds that for every term and divides by (1 - u)^q, where q counts a layer's
+operations and those of the factor and of the weighted error, so factor times norm stays at most C for the
+numbers that are summed. The sums over records are products in float32: in bfloat16 the rounding would be
+that of all records' sum, which one record may change by more than it adds.
+
     >>> from workbench.training.ensemble.stacked import flat_of
     >>> module = torch.nn.Linear(2, 3)
     >>> weights = flat_of(module).repeat(4, 1)
@@ -28,6 +38,10 @@ from workbench.core.errors import UnsupportedError
 from workbench.interfaces import FloatArray, IntArray, Model, Plan, Record
 from workbench.training.ensemble.stacked import Factors
 from workbench.training.fine_tuning import averaging_size
+from workbench.training.precision import require_fast
+
+_UNIT, _TINY = 2.0**-24, 2.0**-126
+"""Rounding of one operation in float32, relative, and the smallest normal number."""
 
 WIDEST_PASS = 512
 """Most records of one model in one pass."""
@@ -76,9 +90,9 @@ class StackedNetwork:
     Within, records are the last axis: products and sums over few classes are several times faster so.
     """
 
-    def __init__(self, layers: Sequence[Layer], weights: Tensor) -> None:
-        """Networks with these weights, one a row."""
-        self._layers = tuple(layers)
+    def __init__(self, layers: Sequence[Layer], weights: Tensor, precision: str = "float32") -> None:
+        """Networks with these weights, one a row; `precision` of the products, see the module."""
+        self._layers, self._is_reduced = tuple(layers), precision == "bfloat16"
         self._weights = _matrices(self._layers, weights)
 
     def losses(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -86,26 +100,34 @@ class StackedNetwork:
 
         `images`: shape `(R, n, features)`. `labels`: shape `(R, n)`.
         """
-        *_, last = self._forward(images)
+        *_, last = self._forward(images, self._weights)
         return -last.log_softmax(1).gather(1, labels[:, None])[:, 0]
 
     def signals(self, images: Tensor, labels: Tensor) -> StackedSignals:
         """Losses and gradients of each record under its own network; arguments as of `losses`."""
-        *inputs, logits = self._forward(images)
-        log_p, chosen = logits.log_softmax(1), labels[:, None]
+        weights = self._rounded()
+        *inputs, logits = self._forward(images, weights)
+        log_p, chosen = logits.float().log_softmax(1), labels[:, None]
         losses = -log_p.gather(1, chosen)[:, 0]
         error = log_p.exp_()
         error.scatter_add_(1, chosen, error.new_full((), -1.0).expand(chosen.shape))
+        error = error.to(logits.dtype)
         errors = [error]
-        for (weight, _), layer_input in zip(self._weights[:0:-1], inputs[:0:-1], strict=True):
+        for (weight, _), layer_input in zip(weights[:0:-1], inputs[:0:-1], strict=True):
             error = torch.bmm(weight.transpose(1, 2), error).mul_(layer_input > 0)
             errors.append(error)
         return StackedSignals(self._layers, losses, inputs, errors[::-1])
 
-    def _forward(self, images: Tensor) -> list[Tensor]:
-        """The input of each layer, and the logits, each of shape `(R, features, n)`."""
-        values = [images.transpose(1, 2)]
-        for place, (weight, bias) in enumerate(self._weights):
+    def _rounded(self) -> list[tuple[Tensor, Tensor | None]]:
+        """The weights as the products of a step take them."""
+        if not self._is_reduced:
+            return self._weights
+        return [(w.bfloat16(), None if b is None else b.bfloat16()) for w, b in self._weights]
+
+    def _forward(self, images: Tensor, weights: list[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+        """The input of each layer, and the logits, each of shape `(R, features, n)`, in the weights' type."""
+        values = [images.transpose(1, 2).to(weights[0][0].dtype)]
+        for place, (weight, bias) in enumerate(weights):
             if place:
                 values[-1].relu_()
             product = torch.bmm(weight, values[-1])
@@ -128,12 +150,23 @@ class StackedSignals:
 
     def norms(self) -> Tensor:
         """Norm of each record's gradient, shape `(R, n)`."""
+        return self._norms(0.0)
+
+    def safe_norms(self) -> Tensor:
+        """No less than the norms of what `add_sums` adds up; see the module on bfloat16. Shape `(R, n)`."""
+        return self._norms(_TINY).mul_(1.0 + norm_margin(self._layers))
+
+    def _norms(self, least: float) -> Tensor:
+        """The norms, with each term of a sum of squares larger by `least`."""
         squares = torch.zeros_like(self.losses)
         for layer, values, error in zip(self._layers, self._inputs, self._errors, strict=True):
-            of_input = values.square().sum(1)
+            of_input = values.float().square().sum(1)
             if layer.bias is not None:
                 of_input += 1.0
-            squares.addcmul_(error.square().sum(1), of_input)
+            if least:
+                of_input += least * layer.inputs
+            of_error = error.float().square().sum(1)
+            squares.addcmul_(of_error.add_(least * layer.outputs) if least else of_error, of_input)
         return squares.sqrt_()
 
     def add_sums(self, weights: Tensor, total: Tensor) -> None:
@@ -143,11 +176,18 @@ class StackedSignals:
         """
         matrices = _matrices(self._layers, total)
         for values, error, (weight_sum, bias_sum) in zip(self._inputs, self._errors, matrices, strict=True):
-            weighted = error * weights[:, None]
+            weighted = error * weights[:, None]  # In float32, as the weights are.
             # Not `baddbmm_`, which is slow on a part of a larger matrix.
-            weight_sum.add_(torch.bmm(weighted, values.transpose(1, 2)))
+            weight_sum.add_(torch.bmm(weighted, values.to(weighted.dtype).transpose(1, 2)))
             if bias_sum is not None:
                 bias_sum.add_(weighted.sum(2))
+
+
+def norm_margin(layers: Sequence[Layer]) -> float:
+    """By how much, relative, a norm is enlarged so that factor times norm is at most C; see the module."""
+    # A layer's two sums, their product and its sum; root, margin, factor, and the weighted error's rounding.
+    operations = max(layer.inputs + layer.outputs for layer in layers) + 2 * len(layers) + 10
+    return operations * _UNIT / (1.0 - operations * _UNIT)
 
 
 def _matrices(layers: Sequence[Layer], flat: Tensor) -> list[tuple[Tensor, Tensor | None]]:
@@ -169,17 +209,28 @@ class StackedClassifiers:
     """
 
     def __init__(
-        self, model: Model, weights: Tensor, records: Sequence[Record], plans: Sequence[Plan]
+        self,
+        model: Model,
+        weights: Tensor,
+        records: Sequence[Record],
+        plans: Sequence[Plan],
+        precision: str = "float32",
     ) -> None:
         """Encode the pool `records`.
 
-        `weights`: shape `(R, d)`; read at every call. Raises as `layers_of`.
+        `weights`: shape `(R, d)`; read at every call. `precision`: of a step's products. Raises as
+        `layers_of`, and as `workbench.training.precision.require_fast`.
         """
         self._model, self._layers, self._weights = model, layers_of(model.module), weights
-        self._network = StackedNetwork(self._layers, weights)
+        self._precision = precision
+        self._network = StackedNetwork(self._layers, weights, precision)
         batch = model.encode(records)
         self._images, self._labels = batch["images"], batch["labels"]
         self._width = _width(plans)
+        if precision == "bfloat16":
+            largest = max(self._layers, key=lambda layer: layer.inputs * layer.outputs)
+            left = (len(weights), largest.outputs, largest.inputs)
+            require_fast(left, (len(weights), largest.inputs, self._width), weights.device)
 
     def add_sums(
         self, indices: IntArray, sizes: IntArray, factors: Factors | None, total: Tensor
@@ -194,7 +245,7 @@ class StackedClassifiers:
             more = np.flatnonzero(sizes > start)
             chosen = torch.from_numpy(more).to(total.device)
             sums = torch.zeros_like(total[chosen])
-            rest = StackedNetwork(self._layers, self._weights[chosen])
+            rest = StackedNetwork(self._layers, self._weights[chosen], self._precision)
             summed[more] += self._pass(rest, part[more], sizes[more] - start, factors, sums)
             total.index_add_(0, chosen, sums)
         return summed
@@ -212,7 +263,8 @@ class StackedClassifiers:
         counts = torch.from_numpy(np.arange(images.shape[1]) < sizes[:, None]).to(images.device)
         weights = counts.to(signals.losses)
         if factors is not None:
-            weights = factors(signals.norms()).masked_fill_(~counts, 0.0)
+            norms = signals.norms() if self._precision == "float32" else signals.safe_norms()
+            weights = factors(norms).masked_fill_(~counts, 0.0)
         signals.add_sums(weights, total)
         summed: FloatArray = signals.losses.masked_fill(~counts, 0.0).cpu().double().sum(1).numpy()
         return summed

@@ -44,6 +44,7 @@ from workbench.training.fine_tuning import (
     torch_generator,
 )
 from workbench.training.loop import GradientMechanism, WeightedRelease, require_readable
+from workbench.training.precision import checked_precision
 from workbench.training.steps import diverged
 from workbench.training.subject import TrainedSubject
 
@@ -105,7 +106,12 @@ class Ensemble:
     """R models in training, and after it; see the module."""
 
     def __init__(
-        self, mechanism: GradientMechanism, plans: Sequence[Plan], *, initial: Tensor | None = None
+        self,
+        mechanism: GradientMechanism,
+        plans: Sequence[Plan],
+        *,
+        initial: Tensor | None = None,
+        precision: str = "float32",
     ) -> None:
         """Build the models.
 
@@ -113,10 +119,13 @@ class Ensemble:
             mechanism: Its quality measurements are left out.
             plans: One a model. They differ in records and seeds, and in nothing else that training reads.
             initial: Weights from which all start, shape `(d,)`, in place of the plans' own.
+            precision: Of a step's products, of `workbench.training.precision.PRECISIONS`.
 
-        Raises `InputError`: no plans, or plans that differ otherwise. `UnsupportedError`: see `refusal`; the
-        mechanism cannot meet the budget.
+        Raises `InputError`: no plans, plans that differ otherwise, or an unknown precision.
+        `UnsupportedError`: see `refusal`; the mechanism cannot meet the budget; bfloat16 with adapters, or on
+        a machine that is slow at it.
         """
+        checked_precision(precision)
         if not plans:
             raise InputError("plans must not be empty")
         first = plans[0]
@@ -143,7 +152,7 @@ class Ensemble:
         device = next(self._model.module.parameters()).device
         self._weights = nn.Parameter(torch.stack(starts).to(device), requires_grad=False)
         self._pool = Pool(plans)
-        self._stacked = _stacked(self._model, self.weights, self._pool, plans)
+        self._stacked = _stacked(self._model, self.weights, self._pool, plans, precision)
         self._losses = np.full((len(plans), first.steps), math.nan)
         self._sizes = np.zeros((len(plans), first.steps), dtype=np.int64)
         self._seconds = 0.0
@@ -214,11 +223,15 @@ class Ensemble:
         )
 
 
-def _stacked(model: Model, weights: Tensor, pool: Pool, plans: Sequence[Plan]) -> Stacked:
+def _stacked(
+    model: Model, weights: Tensor, pool: Pool, plans: Sequence[Plan], precision: str = "float32"
+) -> Stacked:
     """The models of the plans, of the kind of `model`, with these weights."""
-    if plans[0].adapter == "lora":
-        return StackedAdapters(model, weights, pool.records)
-    return StackedClassifiers(model, weights, pool.records, plans)
+    if plans[0].adapter != "lora":
+        return StackedClassifiers(model, weights, pool.records, plans, precision)
+    if precision != "float32":
+        raise UnsupportedError(f"precision {precision!r} is for stacked linear layers, not for LoRA adapters")
+    return StackedAdapters(model, weights, pool.records)
 
 
 def _initial_weights(plans: Sequence[Plan]) -> list[Tensor]:
@@ -247,6 +260,7 @@ def trained_ensembles(
     plans: Sequence[Plan],
     *,
     initial: Tensor | None = None,
+    precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Ensemble]:
     """Train one model a plan, as ensembles of a size that a processor's cache holds, in the plans' order.
@@ -258,7 +272,8 @@ def trained_ensembles(
     dimension = flat_of(build_model(plans[0]).module).numel()
     size = max(1, WEIGHTS_AT_ONCE // dimension)
     for start in range(0, len(plans), size):
-        ensemble = Ensemble(mechanism, plans[start : start + size], initial=initial)
+        chosen = plans[start : start + size]
+        ensemble = Ensemble(mechanism, chosen, initial=initial, precision=precision)
         ensemble.train()
         if progress is not None:
             progress(start + len(ensemble.plans), len(plans))
@@ -266,10 +281,14 @@ def trained_ensembles(
 
 
 def train_together(
-    mechanism: GradientMechanism, plans: Sequence[Plan], progress: Callable[[int, int], None] | None = None
+    mechanism: GradientMechanism,
+    plans: Sequence[Plan],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    precision: str = "float32",
 ) -> list[TrainedSubject]:
     """One subject a plan; see `trained_ensembles`."""
-    ensembles = trained_ensembles(mechanism, plans, progress=progress)
+    ensembles = trained_ensembles(mechanism, plans, precision=precision, progress=progress)
     return [subject for ensemble in ensembles for subject in ensemble.subjects()]
 
 
