@@ -270,16 +270,16 @@ def test_a_loss_may_lack_only_where_no_record_was_looked_at(
 ) -> None:
     transcript = _transcript(losses, sizes, fired)
     if step is None:
-        work._require_finite_training(transcript, 0.1)
+        work.require_finite_training(transcript, 0.1)
     else:
         with pytest.raises(InconclusiveError, match=f"the loss of step {step} is not finite"):
-            work._require_finite_training(transcript, 0.1)
+            work.require_finite_training(transcript, 0.1)
 
 
 def test_a_dither_hides_which_steps_were_silent() -> None:
-    work._require_finite_training(_transcript([NAN, 1.0], [3, 3], [1], dithered=True), 0.1)
+    work.require_finite_training(_transcript([NAN, 1.0], [3, 3], [1], dithered=True), 0.1)
     with pytest.raises(InconclusiveError, match="the loss of step 2 is not finite"):
-        work._require_finite_training(_transcript([NAN, INFINITY], [3, 3], [1], dithered=True), 0.1)
+        work.require_finite_training(_transcript([NAN, INFINITY], [3, 3], [1], dithered=True), 0.1)
 
 
 def test_an_outcome_has_the_losses_and_the_seconds_of_its_targets_training(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs the jobs of a study that its store does not have yet.
 
-One job a task: a training is done once for all experiments that share it, and an experiment is measured as
-soon as its training is there. Only this process writes records, one atomic file a job, so a killed run loses
+One job a task, but for trainings that differ in their seed alone, which an ensemble may train together. A
+training is done once for all experiments that share it, and an experiment is measured as soon as its training
+is there. Only this process writes records, one atomic file a job, so a killed run loses
 the tasks under way and nothing else, and a further run goes on where it stopped. A job that raises, diverges
 or kills its worker is recorded as failed and the rest goes on; a store that cannot be written ends the run.
 `run.json` remembers the study and the command, for the report and for the next run.
@@ -28,7 +29,7 @@ from workbench.execution.engine import hardware, raise_if_all_would_fail, versio
 from workbench.execution.store import Store, StoreError
 from workbench.execution.tasks import Event, Failed, Finished, Task, Work, remove_folder
 from workbench.studies.experiments import Status, Study
-from workbench.studies.jobs import ExperimentJobs, JobKind, StudyJob, jobs_of
+from workbench.studies.jobs import ExperimentJobs, JobKind, StudyJob, Training, jobs_of
 from workbench.studies.results import Pending, is_trained, pending, read_record
 from workbench.training import setup as workers
 
@@ -226,9 +227,10 @@ class _Run:
         retry_failed: bool,
         is_remote: bool,
     ) -> None:
-        from workbench.studies import work
+        from workbench.studies import together, work
 
         self._work: dict[JobKind, Work] = {JobKind.TRAINING: work.train, JobKind.MEASURING: work.measure}
+        self._ensembles = together
         self._store = store
         self._wanted = wanted
         self._listener = listener
@@ -236,7 +238,9 @@ class _Run:
         self._is_remote = is_remote
         # Ready to be submitted; measurings are taken first, so that results come in from the start.
         self._ready: dict[JobKind, deque[StudyJob]] = {JobKind.MEASURING: deque(), JobKind.TRAINING: deque()}
-        self._under_way: dict[str, StudyJob] = {}
+        # By the task's id, the jobs that it does: one, or the trainings of an ensemble.
+        self._under_way: dict[str, list[StudyJob]] = {}
+        self._alone: set[str] = set()
         self._unmet: dict[str, set[str]] = {}
         self._waiting: dict[str, list[StudyJob]] = {}
         self._queued: set[str] = set()
@@ -252,9 +256,34 @@ class _Run:
         while ready := self._ready[JobKind.MEASURING] or self._ready[JobKind.TRAINING]:
             job = ready.popleft()
             if self._needs_worker(job):
-                self._under_way[job.key] = job
-                return self._task(job)
+                jobs = self._under_way[job.key] = [job, *self._companions(job)]
+                return self._ensemble(jobs) if self._group(job) else self._task(job)
         return None
+
+    def _group(self, job: StudyJob) -> str:
+        """What the trainings have in common that an ensemble trains with this one; empty for none."""
+        if not isinstance(job.payload, Training) or job.key in self._alone:
+            return ""
+        return self._ensembles.group_of(job.payload)
+
+    def _companions(self, job: StudyJob) -> list[StudyJob]:
+        """Take the ready trainings that an ensemble trains with this one from the queue."""
+        group, ready = self._group(job), self._ready[JobKind.TRAINING]
+        alike = [other for other in ready if group and self._group(other) == group]
+        chosen = alike[: self._ensembles.MOST_TOGETHER - 1]
+        for other in chosen:
+            ready.remove(other)
+        return [other for other in chosen if self._needs_worker(other)]
+
+    def _ensemble(self, jobs: Sequence[StudyJob]) -> Task:
+        trainings = tuple(job.payload for job in jobs if isinstance(job.payload, Training))
+        more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+        return Task(
+            id=jobs[0].key,
+            work=self._ensembles.train_together,
+            payload=self._ensembles.Together(trainings=trainings),
+            label=jobs[0].label + more,
+        )
 
     def _enqueue(self, job: StudyJob) -> None:
         """Put a job into the queue, or, where its trainings are not all there, make it wait for them."""
@@ -330,7 +359,23 @@ class _Run:
 
     def conclude(self, event: Finished | Failed) -> None:
         """Record how a task ended, then report it."""
-        job = self._under_way.pop(event.task.id)
+        jobs = self._under_way.pop(event.task.id)
+        if not isinstance(event.task.payload, self._ensembles.Together):
+            self._conclude(jobs[0], event)
+        elif isinstance(event, Failed):
+            # Each by itself: one that diverges, or too little memory for all, fails no other.
+            raise_if_all_would_fail(event, self._store, is_remote=self._is_remote)
+            self._alone.update(job.key for job in jobs)
+            self._tried.subtract(job.key for job in jobs)
+            self._ready[JobKind.TRAINING].extendleft(reversed(jobs))
+        else:
+            for place, (job, record) in enumerate(zip(jobs, event.result["trainings"], strict=True)):
+                folder, seconds = event.folder / str(place), event.seconds / len(jobs)
+                self._conclude(job, Finished(self._task(job), event.worker, record, folder, seconds))
+            remove_folder(event.folder)
+
+    def _conclude(self, job: StudyJob, event: Finished | Failed) -> None:
+        """Record how a job ended, then report it."""
         if isinstance(event, Failed):
             raise_if_all_would_fail(event, self._store, is_remote=self._is_remote)
             if not (self._succeeded_elsewhere(job) and self._settled_elsewhere(job)):

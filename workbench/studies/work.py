@@ -61,15 +61,20 @@ def train(
             subject = mechanism.train_unreleased(plan, progress)
         else:
             subject = mechanism.train(plan, progress)
-        _require_finite_training(subject.transcript, plan.learning_rate)
+        require_finite_training(subject.transcript, plan.learning_rate)
         subject.save(scratch)
-    metrics = _without_times(subject.transcript.metrics)
+    record = training_record(subject)
+    return {**record, "cost": {**cost_since(started), **record["cost"]}}
+
+
+def training_record(subject: Subject) -> dict[str, Any]:
+    """Returns what `train` returns of a trained subject; of its cost, the times of its steps alone."""
     return {
         "claim": _claim_form(subject.claim),
         "losses": plain(subject.transcript.losses),
         "traces": plain(subject.transcript.traces),
-        "metrics": metrics,
-        "cost": {**cost_since(started), **_step_times(subject.transcript.metrics)},
+        "metrics": _without_times(subject.transcript.metrics),
+        "cost": _step_times(subject.transcript.metrics),
         **_here(),
     }
 
@@ -133,7 +138,7 @@ def _play(payload: Measuring, progress: StepProgress) -> dict[str, Any]:
         game.check(match)
         if game.uses_target:
             target = match.mechanism.train(match.plan)
-            _require_finite_training(target.transcript, match.plan.learning_rate)
+            require_finite_training(target.transcript, match.plan.learning_rate)
             match = replace(match, plan=target.plan, target=target)
         played = game.play(match)
         outcome = game.outcome(match, played)
@@ -247,7 +252,7 @@ def _midpoint(scores: FloatArray, included: BoolArray) -> dict[str, float]:
     }
 
 
-def _require_finite_training(transcript: Transcript, learning_rate: float) -> None:
+def require_finite_training(transcript: Transcript, learning_rate: float) -> None:
     """Raise InconclusiveError for a training whose loss left the finite numbers.
 
     An empty sample has no loss; nor has a step of a mechanism that may look at no record, and counts such
