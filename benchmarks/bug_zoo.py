@@ -45,6 +45,7 @@ ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 PAGE = Path(__file__).parents[1] / "docs" / "bug_zoo.md"
 sys.path += [str(ZOO), str(ZOO.parent / "helpers")]
 
+import by_hand  # noqa: E402
 import correct  # noqa: E402
 import dp_sgd  # noqa: E402
 import kept_otherwise  # noqa: E402
@@ -95,6 +96,8 @@ def rows() -> dict[str, tuple[str, str, str, Any]]:
         found[name] = ("reported", bug.claim, bug.fault, bug.trainer)
     for name, part in dp_sgd.FAULTS.items():
         found[name] = ("dp_sgd", CLAIM, part, getattr(dp_sgd, name))
+    for name, (trainer, part) in by_hand.FAULTY.items():
+        found[name] = ("by_hand", CLAIM, part, trainer)
     for name, part in of_unknown_epsilon.PARTS.items():
         found[name] = ("of_unknown_epsilon", CLAIM, part, of_unknown_epsilon.TRAINERS[name])
     for name, (file, trainer) in right().items():
@@ -108,6 +111,7 @@ def right() -> dict[str, tuple[str, Any]]:
     return {
         **{name: ("dp_sgd", trainer) for name, trainer in plain.items()},
         **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
+        **{name: ("by_hand", trainer) for name, trainer in (by_hand.CORRECT | by_hand.REFUSED).items()},
         **{name: ("kept_otherwise", getattr(kept_otherwise, name)) for name in kept_otherwise.KINDS},
         **{name: ("made_differently", trainer) for name, trainer in made_differently.TRAINERS.items()},
     }
@@ -173,7 +177,9 @@ def replayed_again(name: str) -> dict[str, Any]:
     coins = stream(setup.seed, "coins", 0).random(candidates) < 0.5
     included = (True,) * candidates if is_alone else tuple(coins.tolist())
     job = ReplayJob(setup=setup, spec=f"{ZOO / file}.py:{name}", included=included)
-    return judged_again(name, replay_user(job, {}, Path(), lambda done, total, unit: None))
+    started = time.process_time()
+    record = replay_user(job, {}, Path(), lambda done, total, unit: None)
+    return {**judged_again(name, record), "seconds": round(time.process_time() - started, 1)}
 
 
 def judged_again(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,12 +344,11 @@ class Kept:
             print(key, name, json.dumps(made)[:400], flush=True)
 
     def renew(self) -> None:
-        """Put the new cells of the replay into their rows, which keep the seconds that they had."""
+        """Put the new cells of the replay into their rows."""
         for name, made in self.content["replayed"].items():
             file, _, expected, _ = rows()[name]
             row = self.content["rows"].setdefault(name, {"file": file})
-            seconds = row.get("replay", {}).get("seconds")
-            row |= {"expected": expected, "replay": {**made, "seconds": seconds}}
+            row |= {"expected": expected, "replay": made}
         self.content["anew"] = sorted(self.content["replayed"])
         if set(rows()) <= set(self.content["replayed"]):
             self.content["replayed"] = {}

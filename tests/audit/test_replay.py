@@ -169,7 +169,7 @@ def test_what_weights_do_not_show_as_steps_is_not_measured(name: str) -> None:
     assert isinstance(found, NotMeasured)
 
 
-@pytest.mark.parametrize("name", _quick("no_noise", by_hand.FAULTY))
+@pytest.mark.parametrize("name", _quick("by_hand_without_noise", by_hand.FAULTY))
 def test_a_fault_by_hand_is_refuted(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
     assert isinstance(found, Replayed)

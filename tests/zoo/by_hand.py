@@ -191,9 +191,9 @@ class HalfNoiseAfter(Trainer):
 
 
 FAULTY: dict[str, tuple[Trainer, str]] = {
-    "no_noise": (NoNoise(), "noise"),
-    "tenth_of_the_noise": (TenthOfTheNoise(), "accountant"),
-    "no_clipping": (NoClipping(), "clip"),
+    "by_hand_without_noise": (NoNoise(), "noise"),
+    "by_hand_a_tenth": (TenthOfTheNoise(), "accountant"),
+    "by_hand_without_clipping": (NoClipping(), "clip"),
     "twice_the_rate": (TwiceTheRate(), "accountant"),
     "half_noise_after": (HalfNoiseAfter(), "accountant"),
 }
