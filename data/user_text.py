@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.core.errors import InputError, unknown_name
+from workbench.core.inputs import parsed_json, read_text
 from workbench.core.registry import register
 from workbench.data.shared.parts import Sizes, checked_seed, given_path, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
@@ -50,9 +51,11 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
                 continue
             where = f"line {number} of {str(path)!r}"
             try:
-                fields = json.loads(line)
+                fields = parsed_json(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
+            except ValueError as error:
+                raise InputError(f"{where} is not JSON: {error}") from error
             if not isinstance(fields, dict):
                 raise InputError(f"{where} must be a JSON object, got {type(fields).__name__}")
             yield where, fields
@@ -119,7 +122,7 @@ def read_file(path: str | Path) -> list[Row]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parsed_json(read_text(path))
     except (OSError, ValueError) as error:
         raise InputError(f"path holds an unreadable {path.name}: {error}") from error
     if not isinstance(content, dict):

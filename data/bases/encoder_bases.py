@@ -171,6 +171,7 @@ def classifier_from_folder(
         )
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     _draw_head(module, seed)
+    hugging_face.require_whole(module, tokenizer, path)
     return TextClassifier(module.eval(), tokenizer, classes=classes, max_length=max_length, name=name)
 
 

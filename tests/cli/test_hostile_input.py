@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from workbench.cli.app import main
+from workbench.cli.app import COMMANDS, callback_of, loaded, main
 
 CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 
@@ -93,7 +97,26 @@ REFUSED = [
         "epsilon must be a number, got '1_0'",
     ),
     (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be a number"),
+    ("audit --scores scores.csv --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09], got 1e-300"),
+    ("audit --scores scores.csv --prior 0.9999999999999", "--prior must be in [1e-09, 1 - 1e-09]"),
+    ("plan --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09]"),
+    # Places that take no file, although nobody's permission is lacking.
+    ("audit --scores scores.csv --out /proc/out", "cannot write /proc/out"),
+    ("audit --scores scores.csv --json /proc/report.json", "cannot write /proc/report.json"),
+    ("audit --scores scores.csv --junit /sys/report.xml", "cannot write /sys/report.xml"),
+    ("audit --out /proc/out", "cannot use /proc/out"),
+    ("replay train.py:train --out /proc/out", "cannot use /proc/out"),
+    ("plan --game membership --json /proc/plan.json", "cannot write /proc/plan.json"),
     # Words.
+    ("mechanisms list", "no command 'mechanisms'; did you mean 'workbench list mechanisms'?"),
+    ("attacks", "no command 'attacks'; did you mean 'workbench list attacks'?"),
+    ("fetch data vader", "no command 'fetch'; did you mean 'workbench data fetch'?"),
+    ("check accountants certified", "did you mean 'workbench accountants check'?"),
+    ("list mechanism", "unknown list 'mechanism'; did you mean 'mechanisms'?"),
+    ("list zzz", "unknown list 'zzz'; known: accountants, attacks, claims"),
+    ("audit --scores ''", "'--scores': it is empty"),
+    ("audit --scores scores.csv --out ''", "'--out': it is empty"),
+    ("audit --scores= ", "'--scores': it is empty"),
     ("audit --scores scores.csv --seed 1 --seed 2", "'--seed': it is given 2 times"),
     ("audit --scores scores.csv --scores scores.csv", "'--scores': it is given 2 times"),
     (f"plan --claim {CLAIM} --claim {CLAIM}", "'--claim': it is given 2 times"),
@@ -110,11 +133,11 @@ REFUSED = [
     ("audit --scores folder", "must end in one of"),
     ("audit --run empty", "empty"),
     ("audit --run folder", "folder"),
-    ("replay folder:train", "file 'folder' does not exist"),
+    ("replay folder:train", "file 'folder' is not a file"),
     ("replay empty:train", "defines no function"),
     ("replay train.py:", "FUNCTION must be path/to/file.py:function"),
     ("plan --cost-from empty", "is no report of an audit"),
-    ("plan --cost-from folder", "is no report of an audit"),
+    ("plan --cost-from folder", "cannot read folder: Is a directory"),
     ("claims --ledger empty", "empty"),
     ("run empty", "empty"),
     ("run folder", "folder"),
@@ -132,6 +155,65 @@ def test_one_line_and_exit_2(words: str, says: str, capsys: pytest.CaptureFixtur
     assert says in captured.err
     assert "Input should be" not in captured.err
     assert "Value error" not in captured.err
+
+
+def _paths() -> Iterator[tuple[str, str]]:
+    for name in COMMANDS:
+        given = signature(callback_of(name))
+        hints = {parameter.name: str(parameter.annotation) for parameter in given.parameters.values()}
+        command: Any = loaded(name)
+        for parameter in command.params:
+            flags = [flag for flag in parameter.opts if flag.startswith("--")]
+            if "Path" in hints.get(parameter.name, "") and flags:
+                yield name, flags[0]
+
+
+WITH_A_PATH = tuple(_paths())
+NEEDED = {
+    "replay": "train.py:train",
+    "run": "ferret",
+    "report": "ferret",
+    "accountants check": "certified",
+    "--members": "--checkpoint folder --nonmembers scores.csv",
+    "--nonmembers": "--checkpoint folder --members scores.csv",
+    "--reference": "--checkpoint folder --members scores.csv --nonmembers empty",
+    "--checkpoint": "--members scores.csv --nonmembers empty",
+    "--json": "--scores scores.csv",
+    "--junit": "--scores scores.csv",
+}
+
+
+def test_there_are_options_that_take_paths() -> None:
+    assert len(WITH_A_PATH) >= 16
+
+
+@pytest.mark.parametrize("place", ["loop", "there", "loop/below", "long" * 80])
+@pytest.mark.parametrize(("name", "flag"), WITH_A_PATH)
+def test_every_path_is_refused_where_links_lead_in_a_circle(
+    name: str, flag: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = NEEDED.get(name, NEEDED.get(flag, "") if name == "audit" else "")
+    assert main([*name.split(), *shlex.split(needed), flag, place]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{flag} {place!r} cannot be opened: " in said
+
+
+MOUNTED = "mount -t tmpfs -o ro none still && exec"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts nothing")
+@pytest.mark.parametrize("words", ["audit --out still/out", "audit --scores scores.csv --json still/r.json"])
+def test_a_read_only_file_system_is_called_so(words: str) -> None:
+    Path("still").mkdir()
+    mounted = ["unshare", "-m", "sh", "-c", f"{MOUNTED} true"]
+    if subprocess.run(mounted, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounts nothing")
+    mounted[-1] = f"{MOUNTED} {shlex.quote(sys.executable)} -m workbench.cli {words}"
+    ended = subprocess.run(mounted, check=False, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.endswith("cannot be written: read-only file system\n")
 
 
 def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -270,6 +272,62 @@ def test_a_broken_folder_gives_one_line(save: Callable[[str], Path]) -> None:
     with pytest.raises(InputError, match="does not give a model") as caught:
         registry.create("model", "huggingface", seed=0, path=str(folder))
     assert "\n" not in str(caught.value)
+
+
+def _not_finite(folder: Path, value: float) -> None:
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("mlp.c_fc.weight"))
+    weights[name][0, 0] = value
+    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def _lacking(folder: Path) -> None:
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if not name.endswith("ln_f.weight")}
+    safetensors.torch.save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+def _without(folder: Path, pattern: str) -> None:
+    for file in folder.glob(pattern):
+        file.unlink()
+
+
+def _said(folder: Path, file: str, **said: Any) -> None:
+    form = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**form, **said}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda folder: _not_finite(folder, math.nan), r"holds weights that are not finite: .*c_fc\.weight$"),
+        (lambda folder: _not_finite(folder, math.inf), r"holds weights that are not finite: .*c_fc\.weight$"),
+        (_lacking, r"lacks weights of the model, such as .*ln_f\.weight$"),
+        (lambda folder: _without(folder, "*token*"), "holds no tokenizer: its files"),
+        (lambda folder: _without(folder, "tokenizer.json"), "holds no tokenizer"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "does not give a model: KeyError"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "does not give a model"),
+        (lambda folder: (folder / "config.json").write_text('{"a":' * 10**5), "does not give a model"),
+        (lambda folder: _said(folder, "config.json", n_layer="two"), "does not give a model"),
+        (lambda folder: _said(folder, "config.json", n_embd=48), "other shapes than config.json says"),
+        (
+            lambda folder: _said(folder, "config.json", model_type="mine", auto_map={"AutoConfig": "mine.C"}),
+            "its code lies in the folder, and is never run",
+        ),
+        (lambda folder: os.truncate(folder / "model.safetensors", 100), "does not give a model"),
+    ],
+)
+def test_a_spoilt_folder_has_its_reason_and_no_unsafe_advice(
+    spoil: Callable[[Path], None], reason: str, save: Callable[[str], Path]
+) -> None:
+    folder = save("gpt2")
+    registry.create("model", "huggingface", seed=0, path=str(folder))
+    spoil(folder)
+    with pytest.raises(InputError, match=reason) as caught:
+        registry.create("model", "huggingface", seed=0, path=str(folder))
+    assert "\n" not in str(caught.value)
+    for advice in ("trust_remote_code", "weights_only", "pickle", "ignore_mismatched_sizes"):
+        assert advice not in str(caught.value)
 
 
 def test_a_hub_name_that_cannot_be_had_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

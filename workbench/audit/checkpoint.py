@@ -8,6 +8,7 @@ what probability a coin put each record among the members.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from workbench.audit.run import report_record
 from workbench.core import registry
-from workbench.core.errors import ArgumentError, UnsupportedError
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError
 from workbench.core.keys import JSON
 from workbench.core.streams import stream
 from workbench.estimation.judge import judged_subject
@@ -57,9 +58,8 @@ class Checkpoint:
         """Loads it to a device: safetensors alone, at most `LONGEST` tokens or its own positions."""
         from workbench.training.devices import place
 
-        if not folder.is_dir():
-            raise ArgumentError(argument, f"must be a folder with a model, got {str(folder)!r}")
-        model = registry.create("model", "huggingface", seed=0, path=str(folder), max_length=2)
+        with _path_is(argument):
+            model = registry.create("model", "huggingface", seed=0, path=str(folder), max_length=2)
         positions = getattr(model.module.config, "max_position_embeddings", None) or LONGEST
         model.max_length = int(min(positions, LONGEST))
         model.module = place(model.module, device)
@@ -76,6 +76,17 @@ class Checkpoint:
         from workbench.training.fine_tuning import record_z_scores
 
         return record_z_scores(self.model, records)
+
+
+@contextmanager
+def _path_is(argument: str) -> Iterator[None]:
+    """Within, what is refused of a `path` is refused of the argument that gave it."""
+    try:
+        yield
+    except InputError as error:
+        if not str(error).startswith("path "):
+            raise
+        raise ArgumentError(argument, str(error).removeprefix("path ")) from error
 
 
 def audit_checkpoint(
@@ -113,6 +124,11 @@ def audit_checkpoint(
     started = datetime.now(UTC)
     if not isinstance(claim.about, Adjacency):
         raise UnsupportedError(f"claim is about {claim.about}; a checkpoint is asked for members, records")
+    for argument, place_of_model in (("checkpoint", folder), ("reference", reference)):
+        if place_of_model is not None and not (place_of_model / "config.json").is_file():
+            raise ArgumentError(
+                argument, f"must be a folder with a model (config.json), got {str(place_of_model)!r}"
+            )
     inside, outside = _lists(members, nonmembers)
     records = inside + outside
     labels = np.arange(len(records)) < len(inside)
@@ -154,13 +170,13 @@ def _lists(members: Path, nonmembers: Path) -> tuple[tuple[Record, ...], tuple[R
     Raises:
         InputError: a file is unusable or too short, or both hold one text.
     """
-    inside, outside = (
-        tuple(registry.create("records", "file", path=str(path), prefix=name))
-        for name, path in (("members", members), ("nonmembers", nonmembers))
-    )
-    for name, found in (("members", inside), ("nonmembers", outside)):
-        if len(found) < FEWEST:
-            raise ArgumentError(name, f"must hold at least {FEWEST} records, got {len(found)}")
+    lists = []
+    for name, path in (("members", members), ("nonmembers", nonmembers)):
+        with _path_is(name):
+            lists.append(tuple(registry.create("records", "file", path=str(path), prefix=name)))
+        if len(lists[-1]) < FEWEST:
+            raise ArgumentError(name, f"must hold at least {FEWEST} records, got {len(lists[-1])}")
+    inside, outside = lists
     both = {record.text for record in inside} & {record.text for record in outside}
     if both:
         raise ArgumentError("nonmembers", f"holds {len(both)} texts of `members`, such as {min(both)[:40]!r}")

@@ -18,8 +18,9 @@ from typing import Any
 from workbench.accounting import ApproximateDP
 from workbench.audit.report_file import read_report
 from workbench.core import registry
-from workbench.core.errors import UnsupportedError, unknown_name
+from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.keys import JSON, plain
+from workbench.core.one_line import error_line
 from workbench.estimation.deciding import implied_epsilon
 from workbench.estimation.judge import claim_form
 from workbench.estimation.power import Strength, outcomes, trials_for_power
@@ -124,7 +125,14 @@ def cost_of(game: str, report: Path | None) -> Cost | None:
 
 def _reported(game: str, path: Path) -> Cost | None:
     """What a game cost in a report's first subject; None where it was not played."""
-    subject = read_report(path)["subjects"][0]
+    report = read_report(path)
+    try:
+        return _costs(game, report["subjects"][0], path)
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise InputError(f"{path} is no report of an audit: {error_line(error)}") from error
+
+
+def _costs(game: str, subject: Mapping[str, JSON], path: Path) -> Cost | None:
     for attack in subject["attacks"]:
         name = str(attack["attack"]).partition(" (")[0]
         seconds = float(attack.get("cost", {}).get("seconds", 0.0))

@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.core import registry
 from workbench.core.errors import InputError
+from workbench.core.inputs import parsed_json, read_bytes, read_text
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
 from workbench.core.outputs import write_atomically
@@ -53,13 +54,16 @@ def read_report(path: Path) -> dict[str, JSON]:
     Raises `InputError`: a file is missing, unreadable, or not the one that was written with the report.
     """
     try:
-        report: dict[str, JSON] = json.loads(path.read_text(encoding="utf-8"))
+        report: dict[str, JSON] = parsed_json(read_text(path))
         for *_, attack in _attacks(report):
             for name in _ARRAYS:
                 if isinstance(attack[name], dict):
                     attack[name] = plain(_read_array(path.parent, attack[name]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(one_line(f"{path} is no report of an audit: {error}")) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(one_line(f"{path} is no report of an audit: {reason}")) from error
     return report
 
 
@@ -108,7 +112,7 @@ def _attacks(record: Mapping[str, JSON]) -> list[tuple[int, int, dict[str, Any]]
 def _read_array(folder: Path, refers: Mapping[str, JSON]) -> Any:
     """The array that a reference names; refuses a file that was not written with the report."""
     name = Path(refers["file"]).name
-    content = (folder / name).read_bytes()
+    content = read_bytes(folder / name)
     if hashlib.sha256(content).hexdigest() != refers["sha256"]:
         raise ValueError(f"{name} was not written with it")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:

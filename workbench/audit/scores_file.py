@@ -124,9 +124,9 @@ def _wanted(path: Path, names: Sequence[str]) -> list[str]:
             raise _problem(path, f"column {name!r} occurs {names.count(name)} times")
     for name in REQUIRED:
         if name not in names:
-            hint = (
-                str(unknown_name("column", name, names)).partition(";")[2] if names else " it has no columns"
-            )
+            is_named = any(given.strip() for given in names)
+            known = str(unknown_name("column", name, names)).partition(";")[2]
+            hint = known if is_named else " it has no columns"
             raise _problem(path, f"column {name!r} is missing;{hint}")
     return [name for name in (*REQUIRED, *OPTIONAL) if name in names]
 
@@ -152,11 +152,12 @@ def _read_npz(path: Path) -> dict[str, Column]:
     columns: dict[str, Any] = {}
     # The open file is ours: numpy leaves a file that it opened itself open where the archive is damaged.
     with _unreadable(path, "NPZ"), path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise _problem(path, "is not a readable NPZ file (it holds one bare array)")
-        with archive:
-            columns.update((name, archive[name]) for name in _wanted(path, archive.files))
+        if file.read(4) != b"PK\x03\x04":  # Anything else numpy would take for a pickle.
+            raise _problem(path, "is not a readable NPZ file (it is no archive of arrays)")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            for name in _wanted(path, archive.files):
+                columns[name] = _array(path, name, archive)
     for name, column in columns.items():
         if not isinstance(column, np.ndarray):
             raise _problem(path, f"column {name!r} is not an array")
@@ -166,6 +167,15 @@ def _read_npz(path: Path) -> dict[str, Column]:
         if column.dtype.kind not in allowed:
             raise _problem(path, f"column {name!r} has unusable type {column.dtype}")
     return dict(columns)
+
+
+def _array(path: Path, name: str, archive: Any) -> Any:
+    """One array of an archive, whose refusal of Python objects numpy words as advice to unpickle them."""
+    try:
+        return archive[name]
+    except ValueError as error:
+        reason = f"column {name!r} is damaged, or of Python objects, which are never loaded"
+        raise _problem(path, f"is not a readable NPZ file ({reason})") from error
 
 
 def _read_parquet(path: Path) -> dict[str, Column]:

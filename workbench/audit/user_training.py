@@ -257,7 +257,8 @@ def load_training_function(spec: str) -> TrainingFunction:
     """
     path, name = _split(spec)
     if not path.is_file():
-        raise ArgumentError("function", f": file {str(path)!r} does not exist")
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise ArgumentError("function", f": file {str(path)!r} {problem}")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         # Last, not first: a neighbour called `datasets.py` must not hide the package of that name.

@@ -20,6 +20,7 @@ from typing import Any
 
 from workbench.core import registry
 from workbench.core.errors import InputError, MissingExtraError, unknown_name
+from workbench.core.inputs import read_text
 from workbench.core.keys import JSON, plain
 
 _SHIPPED = "data/published/claims.toml"
@@ -132,7 +133,7 @@ def load_ledger(path: Path | None = None) -> tuple[PublishedClaim, ...]:
     """
     source = str(path) if path is not None else _SHIPPED
     try:
-        text = _shipped() if path is None else path.read_text(encoding="utf-8-sig")
+        text = _shipped() if path is None else read_text(path)
         return parse_ledger(text)
     except OSError as error:
         raise InputError(f"cannot read the ledger {source}: {error.strerror or error}") from error

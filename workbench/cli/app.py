@@ -138,10 +138,25 @@ class _Group(TyperGroup):
     """Commands that are listed by their summaries, and imported when one is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that the words name."""
-        name, command, rest = super().resolve_command(ctx, args)
+        """The command that the words name; of words in another order, the error says the right one."""
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except _UsageError:
+            meant = _meant(args)
+            if not meant:
+                raise
+            raise InputError(f"no command {args[0]!r}; did you mean 'workbench {meant}'?") from None
         full = f"{'' if ctx.parent is None else f'{self.name} '}{name}"
         return name, loaded(full) if full in COMMANDS else command, rest
+
+
+def _meant(words: Sequence[str]) -> str:
+    """The command that words in another order name (`fetch data`, `mechanisms list`), or empty."""
+    from workbench.cli.lists import CLAIMS, LISTS, STUDIES
+
+    named = [name for name in COMMANDS if sorted(name.split()) == sorted(words[:2])]
+    lists = [f"list {word}" for word in words[:1] if word in (*LISTS, STUDIES, CLAIMS)]
+    return next(iter([*named, *lists]), "")
 
 
 def loaded(name: str) -> Any:
@@ -156,7 +171,7 @@ def loaded(name: str) -> Any:
 
 
 class _Single(TyperCommand):
-    """A command that reads each option once, and numbers as they are usually written."""
+    """A command that reads each option once, none empty, and numbers as they are usually written."""
 
     numbers: frozenset[str] = frozenset()
     """Names of the parameters that are numbers."""
@@ -170,9 +185,12 @@ class _Single(TyperCommand):
                 continue
             if given[parameter.name] > 1 and not parameter.multiple and not parameter.is_flag:
                 raise typer.BadParameter(f"it is given {given[parameter.name]} times", ctx, parameter)
-            words = values.get(str(parameter.name)) if parameter.name in self.numbers else None
+            words = values.get(str(parameter.name))
             for word in words if isinstance(words, list) else [words]:
-                _check_number(word, ctx, parameter)
+                if word == "":  # A shell variable that is not set.
+                    raise typer.BadParameter("it is empty", ctx, parameter)
+                if parameter.name in self.numbers:
+                    _check_number(word, ctx, parameter)
         return super().parse_args(ctx, args)
 
 

@@ -40,7 +40,7 @@ from workbench.cli.parameters import (
     with_variant,
 )
 from workbench.core.errors import InputError
-from workbench.core.outputs import require_distinct, require_file_place, require_reachable
+from workbench.core.outputs import require_distinct, require_file_place, require_folder_place
 from workbench.interfaces import Adjacency, Sampling, Schedule, Trials
 from workbench.training.crafts import CanaryKind
 
@@ -366,9 +366,7 @@ def _check(options: AuditOptions, mode: str) -> None:
 
 def _check_outputs(options: AuditOptions) -> None:
     """Refuse places that cannot be written to."""
-    if options.out.exists() and not options.out.is_dir():
-        raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
-    require_reachable("--out", options.out)
+    require_folder_place("--out", options.out)
     for flag, path in (("--json", options.json), ("--junit", options.junit)):
         if path is not None:
             require_file_place(flag, path)

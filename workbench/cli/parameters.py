@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import re
 import tempfile
@@ -15,6 +14,7 @@ from typer import Argument, Option
 
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
+from workbench.core.inputs import parsed_json
 
 StudyName: TypeAlias = Annotated[
     str, Argument(metavar="STUDY", help="A shipped study (`workbench list studies`), or a file.")
@@ -91,7 +91,7 @@ def parameters(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
         if key in given:
             raise InputError(f"{flag} {key!r} is given twice")
         try:
-            value = json.loads(text)
+            value = parsed_json(text)
         except ValueError:
             value = text
         is_plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))

@@ -17,8 +17,12 @@ from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import Device, ReportFile, StatedNumbers, parameters
-from workbench.core.errors import InputError
-from workbench.core.outputs import require_distinct, require_file_place, require_reachable, write_atomically
+from workbench.core.outputs import (
+    require_distinct,
+    require_file_place,
+    require_folder_place,
+    write_atomically,
+)
 
 _TEST = '''"""Fails until the training keeps its claim; written by `workbench replay`."""
 
@@ -110,9 +114,7 @@ def replay(options: ReplayOptions) -> int:
 
 def _check_outputs(options: ReplayOptions) -> None:
     """Refuse places that cannot be written to."""
-    if options.out.exists() and not options.out.is_dir():
-        raise InputError(f"--out must be a folder, got the file {str(options.out)!r}")
-    require_reachable("--out", options.out)
+    require_folder_place("--out", options.out)
     outputs = {"--json": options.json, "--junit": options.junit, "--emit-test": options.emit_test}
     for flag, path in outputs.items():
         if path is not None:

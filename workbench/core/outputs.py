@@ -20,11 +20,20 @@ def require_file_place(flag: str, path: Path) -> None:
 
     `flag` is the option that named the place, for the message.
     """
+    require_no_circle(flag, path)
     if path.is_dir():
         raise ArgumentError(flag, f"must be a file, got the folder {str(path)!r}")
     require_reachable(flag, path)
     if path.exists() and not path.is_file():
         raise ArgumentError(flag, f"must be a regular file, got {str(path)!r}")
+
+
+def require_folder_place(flag: str, path: Path) -> None:
+    """Raises `InputError` where no folder can be made, or written to."""
+    require_no_circle(flag, path)
+    if path.exists() and not path.is_dir():
+        raise ArgumentError(flag, f"must be a folder, got the file {str(path)!r}")
+    require_reachable(flag, path)
 
 
 def require_reachable(flag: str, path: Path) -> None:
@@ -34,8 +43,11 @@ def require_reachable(flag: str, path: Path) -> None:
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
     if ancestor != place and not ancestor.is_dir():
         raise ArgumentError(flag, f"{str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
-    if not os.access(ancestor if ancestor.is_dir() else ancestor.parent, os.W_OK):
-        raise ArgumentError(flag, f"{str(path)!r} cannot be written: no permission")
+    folder = ancestor if ancestor.is_dir() else ancestor.parent
+    if not os.access(folder, os.W_OK):
+        is_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+        reason = "read-only file system" if is_read_only else "no permission"
+        raise ArgumentError(flag, f"{str(path)!r} cannot be written: {reason}")
 
 
 def require_no_circle(flag: str, path: Path) -> None:

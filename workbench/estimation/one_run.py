@@ -301,7 +301,7 @@ def epsilon_from_path(
         if not statistic > 0.0:
             break
         step = _STATISTIC_STEP / sets.finer
-        statistic = min(step * math.floor(statistic / step), _LARGEST_EPSILON)
+        statistic = step * math.floor(min(statistic, _LARGEST_EPSILON) / step)
         reached = _rejected_up_to(sets, stage, end, statistic, significance)
         if reached < end:
             break

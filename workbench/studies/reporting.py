@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import registry
 from workbench.core.arguments import names_of, number, one_of, path_of
 from workbench.core.errors import ArgumentError, InputError
+from workbench.core.inputs import parsed_json, read_text
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_reachable, write_atomically
 from workbench.core.results import Result
@@ -391,7 +392,7 @@ _RENDER: Mapping[Format, Callable[[StudyReport, _Basis], dict[Path, str]]] = {
 def _earlier_files(folder: Path) -> set[Path]:
     """Tables and figures that the folder's `report.json` names, and that lie there."""
     try:
-        form = json.loads((folder / "report.json").read_text(encoding="utf-8"))["report"]
+        form = parsed_json(read_text(folder / "report.json"))["report"]
         tables = [str(table["id"]) for table in form["tables"]]
         figures = [str(figure["id"]) for figure in form["figures"]]
     except (OSError, ValueError, KeyError, TypeError):

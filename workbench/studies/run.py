@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import InputError
+from workbench.core.inputs import parsed_json, read_text
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import write_atomically
 from workbench.core.version import __version__
@@ -98,7 +99,7 @@ def read_run(out: Path) -> dict[str, JSON]:
     """
     path = out / RUN_FILE
     try:
-        form = json.loads(path.read_text(encoding="utf-8"))
+        form = parsed_json(read_text(path))
         if form["schema"] != RUN_SCHEMA:
             raise InputError(f"{path} has schema {form['schema']!r}, this workbench reads {RUN_SCHEMA}")
     except FileNotFoundError as error:

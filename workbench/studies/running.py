@@ -15,7 +15,7 @@ from workbench.core.arguments import names_of, number, path_of, whole_number, ye
 from workbench.core.errors import ArgumentError, InputError
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import object_line
-from workbench.core.outputs import require_reachable
+from workbench.core.outputs import require_folder_place
 from workbench.core.results import Result
 from workbench.execution.store import Store
 from workbench.studies.plan import Plan, check_fits, make_plan
@@ -325,10 +325,7 @@ def prepare_run(
     folders = stand_ins(base)
     chosen = placed(with_stand_ins(chosen, folders), device)
     place = Path("studies") / chosen.name if out is None else path_of("out", out)
-    if place.exists() and not place.is_dir():
-        raise ArgumentError("out", f"must be a folder, got the file {str(place)!r}")
-    if not dry_run:
-        require_reachable("out", place)
+    require_folder_place("out", place)
     (fetch or fetch_corpora)(chosen)
     check_fits(chosen)
     lacking = missing_bases(chosen)

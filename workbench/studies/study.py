@@ -65,6 +65,7 @@ from typing import Any
 
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
+from workbench.core.inputs import read_bytes
 from workbench.core.one_line import object_line, one_line
 from workbench.interfaces import Attack
 from workbench.studies.experiments import Experiment, Study
@@ -194,15 +195,12 @@ def _read(name_or_path: str) -> tuple[str, StudyFile, str]:
         place_of_file = shipped[name]
     with place(f"study {name!r}"):
         try:
-            with place_of_file.open("rb") as file:  # A device may never end.
-                content: bytes = file.read(MOST_BYTES)
+            content = read_bytes(place_of_file, MOST_BYTES)
             text = content.decode("utf-8-sig").replace("\r\n", "\n")
         except OSError as error:
             raise InputError(f"cannot read {name_or_path}: {error.strerror or error}") from error
         except (UnicodeDecodeError, ValueError) as error:
             raise InputError(f"is no UTF-8 text: {error}") from error
-        if len(content) == MOST_BYTES:
-            raise InputError(f"{name_or_path} must be smaller than {MOST_BYTES} bytes")
         return name, parse(text), hashlib.sha256(content).hexdigest()
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from workbench.core import registry
-from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError, unknown_name
 from workbench.interfaces import (
     BoolArray,
     FloatArray,
@@ -83,13 +83,13 @@ def check_plan(plan: Plan) -> None:
     if plan.steps < 1:
         raise InputError(f"steps must be >= 1, got {plan.steps}")
     if not 0 < plan.sampling_probability <= 1:
-        raise InputError(f"sampling_probability must be in (0, 1], got {plan.sampling_probability!r}")
+        raise ArgumentError("sampling_probability", f"must be in (0, 1], got {plan.sampling_probability!r}")
     if not 0 < plan.learning_rate < math.inf:
-        raise InputError(f"learning_rate must be finite and > 0, got {plan.learning_rate!r}")
+        raise ArgumentError("learning_rate", f"must be finite and > 0, got {plan.learning_rate!r}")
     if not 0 <= plan.weight_decay < math.inf:
-        raise InputError(f"weight_decay must be finite and >= 0, got {plan.weight_decay!r}")
+        raise ArgumentError("weight_decay", f"must be finite and >= 0, got {plan.weight_decay!r}")
     if not 0 <= plan.warmup < 1:
-        raise InputError(f"warmup must be in [0, 1), got {plan.warmup!r}")
+        raise ArgumentError("warmup", f"must be in [0, 1), got {plan.warmup!r}")
     if plan.schedule not in list(Schedule):
         raise unknown_name("schedule", plan.schedule, [str(known) for known in Schedule])
     if plan.adapter not in ADAPTERS:

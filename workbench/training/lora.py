@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError, unknown_name
 from workbench.interfaces import Groups, Plan
 
 ALL_LINEAR = "all-linear"
@@ -65,9 +65,9 @@ def lora_pairs(layout: Mapping[str, tuple[slice, torch.Size]]) -> Groups:
 def check_lora(plan: Plan) -> None:
     """Refuse a rank, alpha or targets that no LoRA can have, with an `InputError`."""
     if plan.lora_rank < 1:
-        raise InputError(f"lora_rank must be >= 1, got {plan.lora_rank}")
+        raise ArgumentError("lora_rank", f"must be >= 1, got {plan.lora_rank}")
     if plan.lora_alpha is not None and not 0 < plan.lora_alpha < math.inf:
-        raise InputError(f"lora_alpha must be finite and > 0, got {plan.lora_alpha!r}")
+        raise ArgumentError("lora_alpha", f"must be finite and > 0, got {plan.lora_alpha!r}")
     if plan.lora_targets not in LORA_TARGETS:
         raise unknown_name("lora_targets", plan.lora_targets, LORA_TARGETS)
 

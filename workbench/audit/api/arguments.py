@@ -12,7 +12,7 @@ from workbench.core import registry
 from workbench.core.arguments import number, path_of, whole_number
 from workbench.core.errors import ArgumentError, unknown_name
 from workbench.core.one_line import object_line
-from workbench.core.outputs import require_reachable
+from workbench.core.outputs import require_folder_place
 from workbench.interfaces import Claim
 
 ClaimLike: TypeAlias = str | Claim
@@ -24,11 +24,23 @@ MOST_CONFIDENCE = 1 - 1e-9
 """A larger confidence is a slip: no audit has the trials for it, and it reads as certainty."""
 
 
+LEAST_PRIOR = 1e-9
+"""A rarer member, or non-member, is in no file of scores."""
+
+
 def confidence_of(value: Any) -> float:
     """A confidence in (0.5, 1), not so near to 1 that it is taken for a slip."""
     checked = number("confidence", value, above=0.5, below=1)
     if checked > MOST_CONFIDENCE:
         raise ArgumentError("confidence", f"must be at most 1 - 1e-9, got {checked!r}")
+    return checked
+
+
+def prior_of(value: Any) -> float:
+    """The probability of a coin, not so near to 0 or 1 that all coins fall alike."""
+    checked = number("prior", value, above=0, below=1)
+    if not LEAST_PRIOR <= checked <= 1 - LEAST_PRIOR:
+        raise ArgumentError("prior", f"must be in [{LEAST_PRIOR:g}, 1 - {LEAST_PRIOR:g}], got {checked!r}")
     return checked
 
 
@@ -55,9 +67,7 @@ def kept_in(out: PathLike | None) -> Iterator[Path]:
             yield Path(place)
         return
     path = path_of("out", out)
-    if path.exists() and not path.is_dir():
-        raise ArgumentError("out", f"must be a folder, got the file {str(path)!r}")
-    require_reachable("out", path)
+    require_folder_place("out", path)
     yield path
 
 

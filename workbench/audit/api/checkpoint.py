@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.audit.api.arguments import ClaimLike, PathLike, call_of, confidence_of, seed_of
+from workbench.audit.api.arguments import ClaimLike, PathLike, call_of, confidence_of, prior_of, seed_of
 from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import EXAMPLE, claimed
-from workbench.core.arguments import number, path_of
+from workbench.core.arguments import path_of
 from workbench.interfaces import Released
 from workbench.training.devices import CPU, require_device
 
@@ -54,7 +54,7 @@ def audit_checkpoint(
     held = claimed(claim, released=Released.SCORES)
     texts = {"members": path_of("members", members), "nonmembers": path_of("nonmembers", nonmembers)}
     confidence, seed = confidence_of(confidence), seed_of(seed)
-    prior = None if prior is None else number("prior", prior, above=0, below=1)
+    prior = None if prior is None else prior_of(prior)
     from workbench.audit import checkpoint as judging
 
     assert folders[0] is not None

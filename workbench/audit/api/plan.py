@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.audit.api.arguments import ClaimLike, PathLike, confidence_of, seed_of
+from workbench.audit.api.arguments import ClaimLike, PathLike, confidence_of, prior_of, seed_of
 from workbench.audit.claims import EXAMPLE, claimed
 from workbench.core.arguments import names_of, number, path_of, whole_number
 from workbench.core.errors import ArgumentError, InputError, UnsupportedError
@@ -124,7 +124,7 @@ def plan(
             f"claim: plans are of claims of differential privacy, got {held.guarantee.describe()}"
         )
     confidence, seed = confidence_of(confidence), seed_of(seed)
-    prior = number("prior", prior, above=0, below=1)
+    prior = prior_of(prior)
     run: dict[str, Any] = {
         "steps": whole_number("steps", steps, least=1, most=None),
         "sampling_probability": number("sampling_probability", sampling_probability, above=0, most=1),

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.audit.api.arguments import ClaimLike, call_of, confidence_of, seed_of
+from workbench.audit.api.arguments import ClaimLike, call_of, confidence_of, prior_of, seed_of
 from workbench.audit.api.choices import DeclaredFamily, HigherIs
 from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import EXAMPLE, claimed
 from workbench.audit.scores_file import Column, ScoresFile, checked_columns, read_scores
-from workbench.core.arguments import number, one_of, path_of, yes_or_no
+from workbench.core.arguments import one_of, path_of, yes_or_no
 from workbench.core.errors import ArgumentError
 from workbench.core.one_line import object_line
 from workbench.interfaces import Adjacency, Claim, Released, Trials
@@ -71,7 +71,7 @@ def audit_scores(
     held = claimed(claim, released=Released.SCORES)
     confidence, seed = confidence_of(confidence), seed_of(seed)
     trials = one_of(Trials, "trials", trials)
-    prior = None if prior is None else number("prior", prior, above=0, below=1)
+    prior = None if prior is None else prior_of(prior)
     direction = one_of(HigherIs, "higher_is", higher_is)
     declared = one_of(DeclaredFamily, "family", family)
     sequential = yes_or_no("sequential", sequential)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.core.errors import InputError
+from workbench.core.inputs import require_regular
 from workbench.core.keys import JSON
 from workbench.core.one_line import one_line
 
@@ -146,6 +147,7 @@ def read_run(path: Path, flag: str = "--run") -> WatchedRun:
     steps: list[Step] = []
     header, end = None, ""
     try:
+        require_regular(path)
         with path.open("rb") as file:
             number = 0
             while line := file.readline(LONGEST_LINE):
