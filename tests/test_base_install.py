@@ -28,16 +28,15 @@ class Hide:
             raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
 sys.meta_path.insert(0, Hide)
 importlib.util.find_spec = lambda name, package=None: None if name in {HIDDEN!r} else find_spec(name, package)
-from workbench.cli.entry import main
-sys.exit(main())
 """
+COMMAND = f"{PROGRAM}\nfrom workbench.cli.entry import main\nsys.exit(main())"
 CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 ASK = "accountants ask dp_accounting_pld certified --noise-multiplier 1 --steps 10 --delta 1e-5"
 
 
 def without_extras(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The command, in a process that has the base's packages alone."""
-    command = [sys.executable, "-c", PROGRAM, *words.split()]
+    command = [sys.executable, "-c", COMMAND, *words.split()]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -78,7 +77,7 @@ def test_what_the_base_does(words: str, code: int, says: str, tmp_path: Path) ->
     [
         ("audit", "mechanism 'dp_sgd' needs torch"),
         ("run dp_weights --dry-run", "this needs torch"),
-        ("report dp_weights", "this needs torch"),
+        ("report dp_weights", "workbench.report needs torch"),
         ("models build", "building a base model needs torch"),
     ],
 )
@@ -97,4 +96,43 @@ def test_a_claim_whose_check_trains_is_not_checked(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "1 not checked: claim check 'rldp_trajectory_attacked' needs torch" in " ".join(
         done.stdout.split()
+    )
+
+
+CALLS = """
+import workbench
+for call in (
+    lambda: workbench.audit(),
+    lambda: workbench.audit_training("trainer.py:train"),
+    lambda: workbench.replay("trainer.py:train"),
+    lambda: workbench.audit_checkpoint("model", members="in.txt", nonmembers="out.txt"),
+    lambda: workbench.run("dp_weights", dry_run=True),
+    lambda: workbench.report("dp_weights"),
+    lambda: workbench.watch(),
+    lambda: workbench.WatchCallback,
+):
+    try:
+        call()
+    except workbench.InputError as error:
+        print(error)
+print(workbench.plan(trials=[50]).exit_code)
+"""
+
+
+@pytest.mark.slow
+def test_python_says_the_same_line(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("def train(records, seed): ...\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "model/model.safetensors").touch()
+    for name in ("in", "out"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{name} {i}" for i in range(20)), encoding="utf-8")
+    command = [sys.executable, "-c", PROGRAM + CALLS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, planned = done.stdout.splitlines()
+    assert planned == "0"
+    assert len(lines) == 8
+    assert all(
+        line.endswith("which is not installed: pip install 'lm-privacy-workbench[train]'") for line in lines
     )

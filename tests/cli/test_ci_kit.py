@@ -142,7 +142,9 @@ def test_scores_come_from_the_input_stream(
     monkeypatch.setattr(sys, "stdin", _Piped(scores.encode()))
     words = ["audit", "--scores", "-", "--claim", CLAIM, "--out", str(tmp_path / "out"), "--json", "-"]
     assert main(words) == 1
-    assert json.loads(capsys.readouterr().out)["verdict"]["kind"] == "REFUTED"
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"]["kind"] == "REFUTED"
+    assert [subject["name"] for subject in report["subjects"]] == ["standard input"]
 
 
 @pytest.mark.parametrize("held", [b"", b"\xff\xfe\x00", b"score,member\n1,7\n"])

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from workbench.cli.app import main
 from workbench.cli.display import Expected, RunProgress, duration, live_view, run_display
+from workbench.cli.terminal import progress_display
 
 
 class Clock:
@@ -241,3 +242,13 @@ def test_a_display_that_nobody_reads_ends_nothing(monkeypatch: pytest.MonkeyPatc
 def test_an_error_that_nobody_reads_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", _Gone())
     assert main(["run", "no such study"]) == 2
+
+
+def test_two_workers_in_one_stage_do_not_take_turns_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(quiet=False) as progress:
+        for done in range(0, 101, 5):
+            progress("training", done, 100)
+            progress("training", max(done - 30, 0), 100)
+        progress("training", 0, 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"training: {done}/100" for done in (*range(0, 101, 10), 0)]

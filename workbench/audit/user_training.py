@@ -22,7 +22,6 @@ for the scores of all candidates; the function never sees the coins.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import shutil
@@ -38,6 +37,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from workbench.audit.local_sources import sources_sha256
 from workbench.core.cost import cost_since
 from workbench.core.errors import ArgumentError, InputError, unknown_name
 from workbench.core.keys import JSON, plain
@@ -117,8 +117,8 @@ class UserTraining:
     """A user's training function, loaded.
 
     `spec`: `path/to/file.py:function`. `device`: given to the function, unless it is the CPU.
-    `source_sha256`: hash of the file, so that a stored result is not taken for that of edited code. Files
-    that it imports are not hashed. Raises `InputError`: see `load_training_function`; or the function takes
+    `source_sha256`: hash of the file and of the local files that it imports, so that a stored result is not
+    taken for that of edited code. Raises `InputError`: see `load_training_function`; or the function takes
     no device.
     """
 
@@ -139,7 +139,7 @@ class UserTraining:
                 )
             function = partial(function, device=self.device)
         object.__setattr__(self, "function", function)
-        object.__setattr__(self, "source_sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+        object.__setattr__(self, "source_sha256", sources_sha256(path))
 
     def copied_to(self, folder: Path) -> Path:
         """The folder, with a copy of the user's file in it; files that it imports are not copied."""

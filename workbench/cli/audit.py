@@ -410,7 +410,8 @@ def _given(options: AuditOptions, *names: str) -> dict[str, Any]:
 def _audit_scores(options: AuditOptions) -> AuditResult:
     assert options.scores is not None
     with _scores_file(options.scores) as file:
-        return api.audit_scores(file, **_given(options, *_MODES["--scores"]))
+        source = "standard input" if file != options.scores else ""
+        return api.audit_scores(file, source=source, **_given(options, *_MODES["--scores"]))
 
 
 @contextmanager

@@ -89,7 +89,9 @@ def _lines(console: Console) -> ProgressCallback:
 
     def callback(stage: str, done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
-        if printed.get(stage) != tenth:
+        if done == 0 and printed.get(stage) == 10:  # The stage begins again.
+            del printed[stage]
+        if tenth > printed.get(stage, -1):  # Two workers may be in one stage; the farther one speaks.
             line = f"{stage}: {done}/{total}" if total else stage
             console.print(line, markup=False, highlight=False, soft_wrap=True)
             printed[stage] = tenth

@@ -6,9 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from importlib.util import find_spec
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 _MOST_NAMES = 40
 """Known names that an error lists."""
@@ -111,3 +116,18 @@ def missing_extra(error: ImportError, wanted: str = "this") -> MissingExtraError
     return MissingExtraError(
         f"{wanted} needs {package}, which is not installed: pip install 'lm-privacy-workbench[{extra}]'"
     )
+
+
+def naming_extras(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Decorates a function of the public API: a package that it lacks is a `MissingExtraError`."""
+
+    @wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        try:
+            return function(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if (missing := missing_extra(error, f"workbench.{function.__name__}")) is None:
+                raise
+            raise missing from error
+
+    return call

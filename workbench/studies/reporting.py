@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import registry
 from workbench.core.arguments import names_of, number, one_of, path_of
-from workbench.core.errors import ArgumentError, InputError
+from workbench.core.errors import ArgumentError, InputError, naming_extras
 from workbench.core.inputs import parsed_json, read_text
 from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_reachable, write_atomically
@@ -165,6 +165,7 @@ class _Basis:
         return f"workbench run {words} && workbench report {words}"
 
 
+@naming_extras
 def report(
     study: str | Path,
     *,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.arguments import names_of, number, path_of, whole_number, yes_or_no
-from workbench.core.errors import ArgumentError, InputError
+from workbench.core.errors import ArgumentError, InputError, naming_extras
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import object_line
 from workbench.core.outputs import require_folder_place
@@ -174,6 +174,7 @@ class PreparedRun:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@naming_extras
 def run(
     study: str | Path,
     *,

@@ -8,6 +8,7 @@ from workbench.audit.api.arguments import ClaimLike, PathLike, call_of, confiden
 from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import EXAMPLE, claimed
 from workbench.core.arguments import path_of
+from workbench.core.errors import naming_extras
 from workbench.interfaces import Released
 from workbench.training.devices import CPU, require_device
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.execution.engine import Progress
 
 
+@naming_extras
 def audit_checkpoint(
     checkpoint: PathLike,
     *,
@@ -74,6 +76,7 @@ def audit_checkpoint(
     return AuditResult(record)
 
 
+@naming_extras
 def audit_run(
     run: PathLike, *, claim: ClaimLike = EXAMPLE, confidence: float = 0.95, seed: int = 0, command: str = ""
 ) -> AuditResult:

@@ -21,7 +21,7 @@ from workbench.audit.api.arguments import (
 from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import claimed
 from workbench.core.arguments import names_of, number, one_of, parameters_of, whole_number, yes_or_no
-from workbench.core.errors import ArgumentError, unknown_name
+from workbench.core.errors import ArgumentError, naming_extras, unknown_name
 from workbench.interfaces import Claim, Sampling, Schedule
 from workbench.training.devices import require_device
 
@@ -41,6 +41,7 @@ _PLAN = {
 """Fields of the training that a caller may choose, with their kinds."""
 
 
+@naming_extras
 def audit(
     mechanism: str | None = None,
     *,

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.audit.api.arguments import ClaimLike, PathLike, confidence_of, prior_of, seed_of
 from workbench.audit.claims import EXAMPLE, claimed
 from workbench.core.arguments import names_of, number, path_of, whole_number
-from workbench.core.errors import ArgumentError, InputError, UnsupportedError
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError, naming_extras
 from workbench.core.keys import JSON
 from workbench.core.one_line import object_line
 from workbench.core.results import Result
@@ -84,6 +84,7 @@ class PlanResult(Result):
         return [{"power": None, **row} for row in rows]
 
 
+@naming_extras
 def plan(
     claim: ClaimLike = EXAMPLE,
     *,

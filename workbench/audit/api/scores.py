@@ -42,6 +42,7 @@ def audit_scores(
     confidence: float = 0.95,
     seed: int = 0,
     command: str = "",
+    source: str = "",
 ) -> AuditResult:
     """Judge a claimed guarantee by attack scores and the labels of their records.
 
@@ -65,6 +66,7 @@ def audit_scores(
         confidence: Of the verdict, in (0.5, 1), one-sided.
         seed: Of sample splits.
         command: How the report says that it was made; this call, unless given.
+        source: What the report calls the scores; the file's name, unless given.
 
     Raises `InputError`: an argument is unusable. `UnsupportedError`: such trials cannot judge the claim.
     """
@@ -76,7 +78,7 @@ def audit_scores(
     declared = one_of(DeclaredFamily, "family", family)
     sequential = yes_or_no("sequential", sequential)
     played = _adjacency(held, None if adjacency is None else one_of(Adjacency, "adjacency", adjacency))
-    content, source = _content(scores, members, texts)
+    content, held_by = _content(scores, members, texts)
     from workbench.audit import scores as judging
 
     record = judging.audit_scores(
@@ -89,7 +91,7 @@ def audit_scores(
         confidence=confidence,
         seed=seed,
         command=command or call_of("audit_scores", scores, members, claim=claim, prior=prior, seed=seed),
-        source=source,
+        source=source or held_by,
         blind_texts=content.texts,
         sequential=sequential,
         family=declared.family,

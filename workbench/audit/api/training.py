@@ -28,7 +28,7 @@ from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import EXAMPLE, claimed
 from workbench.audit.embedded import EMBEDDED
 from workbench.core.arguments import one_of, parameters_of, whole_number, yes_or_no
-from workbench.core.errors import ArgumentError
+from workbench.core.errors import ArgumentError, naming_extras
 from workbench.core.one_line import object_line
 from workbench.interfaces import Released
 from workbench.training.crafts import CanaryKind
@@ -55,6 +55,7 @@ REPLAYED_CANDIDATES = 200
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@naming_extras
 def audit_training(
     function: Trainer,
     *,
@@ -157,6 +158,7 @@ def audit_training(
     return AuditResult(record)
 
 
+@naming_extras
 def replay(
     function: Trainer,
     *,
