@@ -14,7 +14,7 @@ setup(
     ],
     package_dir={"workbench": "workbench", **{f"workbench.{room}": room for room in ROOMS}},
     package_data={
-        "": ["py.typed", "*.toml", "*.j2", "templates/*"],
+        "": ["py.typed", "*.toml", "*.j2", "*.results.gz", "templates/*"],
         "workbench.data": ["models/**/*", "certified/*.json", "marginals/*.toml", "published/*.toml"],
     },
 )

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Raised whenever building changes in a way that the recipes do not show; part of their keys."""
 
+SHIPPED = Path(__file__).parents[1] / "models"
+"""Where the package keeps the bases that it ships; the same bits on every machine."""
+
 SAVE_SECONDS = 20.0
 WAIT_SECONDS = 0.5
 TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -163,7 +166,11 @@ class BuiltBase(ABC):
         (folder / checkpoint.RECIPE).write_text(content, encoding="utf-8")
 
     def folder(self) -> Path:
-        """The folder of the base's files, whether they are built yet or not."""
+        """The folder of the base's files, built yet or not; the package's where it ships this recipe's."""
+        shipped = SHIPPED / self.recipe.name
+        recipe = shipped / checkpoint.RECIPE
+        if recipe.is_file() and checkpoint.read_json(recipe)["key"] == self.recipe.key:
+            return shipped
         return cache_folder() / "bases" / f"{self.recipe.name}-{self.recipe.key}"
 
     def is_built(self) -> bool:
@@ -232,6 +239,8 @@ class BuiltBase(ABC):
         `InputError`: the cache cannot be written to, or the text cannot be had.
         """
         folder = self.folder()
+        if folder.parent == SHIPPED:
+            return self.checked_folder()
         work = folder.with_name(f".{folder.name}.work")
         folder.parent.mkdir(parents=True, exist_ok=True)
         name = self.recipe.name

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,8 +52,15 @@ _ALL: dict[str, Any] = {
 }
 
 
+def _recipe(name: str, given: dict[str, Any]) -> Recipe:
+    """The recipe of a table of `recipes.toml`; `positions` are those of `PACE` unless it says others."""
+    positions = given.pop("positions", POSITIONS)
+    pace = replace(PACE, positions=positions, block=min(PACE.block, positions))
+    return Recipe(name=name, config={**_ALL, **given.pop("config")}, pace=pace, **given)
+
+
 RECIPES = {
-    name: Recipe(name=name, config={**_ALL, **given.pop("config")}, pace=PACE, **given)
+    name: _recipe(name, given)
     for name, given in tomllib.loads(
         files("workbench.data").joinpath("bases/recipes.toml").read_text("utf-8")
     ).items()
@@ -168,6 +175,12 @@ def _mistral_base() -> CachedBase:
     return cached("mistral_base")
 
 
+@register("base", "micro_base")
+def _micro_base() -> CachedBase:
+    """GPT-2 family, its weights as shipped."""
+    return cached("micro_base")
+
+
 def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
     """Hash of the shipped files, or of the folder that stands in for them."""
     if path is None:
@@ -229,3 +242,13 @@ def smollm_base(*, seed: int, max_length: int = 256, path: str | None = None) ->
 def mistral_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """Mistral family (window of 128 tokens), 0.9 million parameters, in place of Mistral-7B; built first."""
     return language_model(_mistral_base(), POSITIONS, max_length, path)
+
+
+@register("model", "micro_base", facets=language_facets_of(_micro_base))
+def micro_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """GPT-2 family, 0.1 million parameters, for studies at a paper's own N, B and T; ships with the package.
+
+    `max_length` is 2 to 256 tokens; parameters and errors are otherwise those of `gpt2_base`.
+    """
+    base = _micro_base()
+    return language_model(base, base.recipe.config["n_positions"], max_length, path)

@@ -29,6 +29,7 @@ from workbench.training.models import LanguageModel
 
 BUILT = tuple(room.RECIPES)
 EVERY = (*BUILT, "gpt2_base")
+SHIPPED_RECIPE = room.RECIPES["micro_base"]
 STEPS = 6
 TEXTS = (
     "Patient is 63 years old.",
@@ -113,7 +114,23 @@ def test_a_base_has_about_a_million_parameters_as_its_card_says(name: str) -> No
         module = registry.create("model", name, seed=0).module
     count = sum(p.numel() for p in module.parameters())
     assert bases.find(name).card().parameters == count
-    assert 0.9e6 < count < 1.2e6
+    assert 0.9 < count / (1e5 if name == "micro_base" else 1e6) < 1.2
+
+
+def test_a_shipped_base_is_of_todays_recipe_and_the_same_everywhere(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(room.RECIPES, "micro_base", SHIPPED_RECIPE)
+    base = bases.find("micro_base")
+    assert base.is_built()
+    assert base.build(Stopping(after=0)).parent == builds.SHIPPED
+    assert not list(cache.glob("bases/*micro_base*"))
+    model = registry.create("model", "micro_base", seed=0)
+    recipe = checkpoint.read_json(builds.SHIPPED / "micro_base" / checkpoint.RECIPE)
+    assert recipe["sample"] == checkpoint.sample_json(builds.SHIPPED / "micro_base", model.module)
+    other = replace(SHIPPED_RECIPE, steps=SHIPPED_RECIPE.steps + 1)
+    monkeypatch.setitem(room.RECIPES, "micro_base", other)
+    assert not bases.find("micro_base").is_built()
 
 
 def test_the_families_keep_their_proportions() -> None:
@@ -124,8 +141,10 @@ def test_the_families_keep_their_proportions() -> None:
         "bloom",
         "llama",
         "mistral",
+        "gpt2",
     ]
-    assert [name for name in BUILT if configs[name].tie_word_embeddings] == ["bloom_base", "smollm_base"]
+    tied = ["bloom_base", "smollm_base", "micro_base"]
+    assert [name for name in BUILT if configs[name].tie_word_embeddings] == tied
     llama, smollm = configs["llama_base"], configs["smollm_base"]
     assert 1 < llama.num_key_value_heads < llama.num_attention_heads
     assert smollm.num_attention_heads == 3 * smollm.num_key_value_heads  # SmolLM-360M: 15 and 5

@@ -393,7 +393,7 @@ SHIPPED = [(name, profile) for name in study_names() for profile in profiles(nam
 
 def test_dp_weights_ships() -> None:
     assert "dp_weights" in study_names()
-    assert profiles("dp_weights") == ["quick", "medium", "full"]
+    assert profiles("dp_weights") == ["quick", "medium", "full", "decide"]
 
 
 @pytest.mark.parametrize(("name", "profile"), SHIPPED)

@@ -236,3 +236,20 @@ def test_unusable_images_are_refused(record: Record, message: str) -> None:
 
 def test_the_example_in_the_docstring_runs() -> None:
     assert doctest.testmod(models).failed == 0
+
+
+def test_a_text_is_tokenised_once_as_long_as_the_settings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LanguageModel(gpt2(), Characters(), 32, "random")
+    read: list[str] = []
+    reading = model._new_token_ids
+    monkeypatch.setattr(model, "_new_token_ids", lambda record: read.append(record.text) or reading(record))
+    batch = records("one text", "another text", "one text")
+    first, again = model.encode(batch)["input_ids"], model.encode(batch)["input_ids"]
+    assert read == ["one text", "another text"]
+    assert torch.equal(first, again)
+    assert torch.equal(first[0], first[2])
+    model.max_length = 4
+    assert model.encode(batch)["input_ids"].shape == (3, 4)
+    model.tokenizer = Characters()
+    model.encode(batch)
+    assert len(read) == 6

@@ -1,11 +1,14 @@
 """`workbench report`: a study's tables, figures and replication findings, made from its store alone.
 
-Nothing is trained. Exit code: 0 the report is written, whatever it finds; 2 bad input, among it a store that
-holds nothing of the study.
+Where nothing was run, the results that the package ships of the study take the store's place. Nothing is
+trained, unless `--recompute` asks for it. Exit code: 0 the report is written, whatever it finds; 1 a
+recomputed experiment differs from the shipped one; 2 bad input, among it a store that holds nothing of the
+study; 3 nothing of the shipped results could be recomputed here.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +24,14 @@ from typer import Option
 from workbench.cli import terminal
 from workbench.cli.display import plural
 from workbench.cli.parameters import StudyName
-from workbench.cli.starting_points import folders_of
+from workbench.cli.starting_points import build_bases, fetch, folders_of
+from workbench.core.errors import InputError
 from workbench.core.one_line import one_line
+from workbench.core.outputs import write_atomically
 from workbench.studies.report import Replication, ReplicationFinding
-from workbench.studies.reporting import Format, ReportResult, counts
+from workbench.studies.reporting import Format, ReportResult, counts, shipped_study
 from workbench.studies.reporting import report as make
+from workbench.studies.starting_points import missing_bases
 
 if TYPE_CHECKING:
     from workbench.studies.experiments import StudyResults
@@ -72,17 +78,39 @@ class ReportOptions:
     format: Annotated[
         list[Format] | None, Option(help="Write only this format; may be repeated.", show_default="all")
     ] = None
+    recompute: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            help="Run N experiments of the shipped results again, drawn at random, each from its training on,"
+            " and say whether they agree; writes no report.",
+        ),
+    ] = None
+    draw: Annotated[
+        int | None, Option(metavar="SEED", help="Seed of `--recompute`'s draw.", show_default="random")
+    ] = None
+    export: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Also write what was run as compact data, as the package ships it beside a study's file.",
+        ),
+    ] = None
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only where the report is.")] = False
 
 
 def report(options: ReportOptions) -> int:
     """Write a study's tables and figures from what its store holds, with the paper's numbers beside ours.
 
-    Reads the store only and never trains. Experiments that failed or were not run are counted and said; the
+    Reads the store only and never trains. Where nothing was run, it reads the results that are shipped with
+    the study, and says whose they are. Experiments that failed or were not run are counted and said; the
     report is made from the others. Files: FOLDER/report/index.html, report.json, tables/ and figures/.
 
-    Exit code: 0 the report is written, whatever it finds; 2 bad input, or nothing of the study was run.
+    Exit code: 0 the report is written, whatever it finds; 1 a recomputed experiment differs; 2 bad input, or
+    nothing of the study was run or is shipped; 3 nothing could be recomputed here.
     """
+    if options.recompute is not None:
+        return _recompute(options, options.recompute)
     result = make(
         options.study,
         profile=options.profile,
@@ -93,11 +121,46 @@ def report(options: ReportOptions) -> int:
     )
     written = result.write(list(dict.fromkeys(options.format or list(Format))))
     console = terminal.output_console()
+    if options.export is not None:
+        write_atomically(options.export, result.exported())
+    if result.shipped is not None:
+        console.print(Text(f"Nothing was run in {result.folder.parent}. {result.shipped.sentence()}."))
+        console.print(Text(f"To make them anew: {result.shipped.made['command']}"), soft_wrap=True)
     if not options.quiet:
         _print_findings(console, result)
         _print_items(console, "Inconsistent inside the paper", result.made.inconsistencies)
     _print_places(console, result.results, result.folder, written)
     return result.exit_code
+
+
+def _recompute(options: ReportOptions, count: int) -> int:
+    """Recompute experiments of shipped results, and print how each compares."""
+    from workbench.studies import recomputing
+
+    if count < 1:
+        raise InputError(f"--recompute must be at least 1, got {count}")
+    seed = secrets.randbelow(10**6) if options.draw is None else options.draw
+    shipped, study = shipped_study(options.study)
+    fetch(study, quiet=options.quiet)
+    build_bases(missing_bases(study), workers=1, quiet=options.quiet)
+    rows = recomputing.recompute(shipped, study, count, seed=seed)
+    console = terminal.output_console()
+    table = Table("experiment", "", "farthest metric", "shipped", "here", box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        numbers = [f"{row.shipped:.6g}", f"{row.here:.6g}"] if row.compared else ["", ""]
+        table.add_row(Text(row.experiment.name), str(row.agreement), row.metric, *numbers)
+    console.print(Text(f"{shipped.sentence()}."))
+    console.print(table)
+    counted = recomputing.by_agreement(rows)
+    words = ", ".join(f"{number} {agreement}" for agreement, number in counted.items() if number)
+    console.print(
+        Text(
+            f"{plural(len(rows), 'experiment')} drawn (--draw {seed}): {words}. Each metric may differ by "
+            f"{recomputing.TOLERANCE:g}, or by {recomputing.TOLERANCE:.0%} of the shipped value if that is "
+            "more."
+        )
+    )
+    return recomputing.exit_code(rows)
 
 
 def _print_findings(console: Console, result: ReportResult) -> None:

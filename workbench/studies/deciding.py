@@ -4,7 +4,7 @@ A conclusion is looked at after each round that gave it seeds, `MOST_LOOKS` time
 spends an equal share of the error: it tests at level (1 - confidence) / `MOST_LOOKS`. The first look that
 decides counts, and the conclusion gets no more seeds. By the union bound a conclusion is decided wrongly with
 probability at most 1 - confidence, however its looks depend on each other and whatever the rest of the study
-does.
+does. A look decides only what a repeat with fresh units would decide too (`workbench.studies.repeating`).
 
 A look at `n` units tests the first `n` of the conclusion's units alone, so it comes out the same when it is
 repeated on a store that other conclusions have added to. A conclusion that no round was run for is tested on
@@ -25,6 +25,7 @@ from workbench.checks.published import PublishedPaper
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
 from workbench.studies.experiments import Experiment, Study, StudyResults
+from workbench.studies.repeating import repeat_level, repeat_words
 from workbench.studies.report import ReplicationFinding, StudyReport
 
 MOST_LOOKS = 6
@@ -182,7 +183,7 @@ class Decisions:
     def _findings(
         self, claims: Collection[str], units: int, confidence: float
     ) -> tuple[ReplicationFinding, ...]:
-        """What the first units say of some conclusions."""
+        """What the first units say of some conclusions, where a repeat would say the same."""
         results = self._read(replace(self._base, experiments=tuple(self._experiments.values())))
         self._keys |= {_place(outcome.experiment): outcome.key for outcome in results.outcomes}
         counted = set(itertools.islice(self._seeds(), units))
@@ -194,7 +195,7 @@ class Decisions:
             study.report,
             results=StudyResults(study=study, outcomes=outcomes),
             published=replace(self._paper, claims=chosen),
-            confidence=confidence,
+            confidence=1.0 - repeat_level(1.0 - confidence, units),
             only_findings=True,
         )
         return made.findings
@@ -236,7 +237,10 @@ def _place(experiment: Experiment) -> str:
 
 
 def _explained(standing: Standing, confidence: float) -> ReplicationFinding:
-    """The finding, its test followed by what was paid for looking."""
-    level = f"each look is at level {(1.0 - confidence) / MOST_LOOKS:.2g}"
-    looks = f"Look {standing.looks} of at most {MOST_LOOKS}, at {standing.units} {UNIT}s; {level}."
+    """The finding, its test followed by what was paid for looking, and what a repeat asks for."""
+    level = (1.0 - confidence) / MOST_LOOKS
+    looks = (
+        f"Look {standing.looks} of at most {MOST_LOOKS}, at {standing.units} {UNIT}s; each look is at level "
+    )
+    looks += f"{level:.2g}. {repeat_words(level, standing.units, UNIT)}"
     return replace(standing.finding, test=f"{standing.finding.test.rstrip('.')}. {looks}")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,16 @@ from workbench.core.keys import JSON, plain
 from workbench.core.outputs import require_reachable, write_atomically
 from workbench.core.results import Result
 from workbench.execution.store import Store
-from workbench.studies.deciding import MOST_LOOKS, Decisions
+from workbench.studies.deciding import MOST_LOOKS, Decisions, Looks
+from workbench.studies.repeating import repeat_level, repeat_words
 from workbench.studies.report import Replication, ReplicationFinding, StudyReport
-from workbench.studies.rounds import decisions_of
+from workbench.studies.rounds import published_of
 from workbench.studies.starting_points import bases_of, missing_bases, on_device, stand_ins, with_stand_ins
 
 if TYPE_CHECKING:
     from workbench.interfaces import BoolArray, FloatArray
     from workbench.studies.experiments import Study, StudyResults
+    from workbench.studies.shipped import Shipped
 
 SCHEMA = 1
 """Of `report.json`; raised whenever the meaning of a field changes."""
@@ -75,11 +78,13 @@ class ReportResult(Result):
         made: Tables, figures and findings.
         results: What they are made from.
         folder: Where `write` puts the files.
+        shipped: The shipped results that it is made from; None where the study was run here.
     """
 
     def __init__(self, made: StudyReport, basis: _Basis, folder: Path) -> None:
         self.made, self.results, self.folder, self._basis = made, basis.results, folder, basis
-        super().__init__(report_json(made, basis.results, basis.confidence))
+        self.shipped = basis.shipped
+        super().__init__(report_json(made, basis.results, basis.confidence, basis.shipped))
 
     @property
     def verdict(self) -> str:
@@ -127,6 +132,19 @@ class ReportResult(Result):
             for finding in self.findings
         ]
 
+    def exported(self) -> bytes:
+        """The results as compact data, in the form in which the package ships them beside a study's file.
+
+        Raises `InputError`: they are shipped results already.
+        """
+        from workbench.studies import shipped
+
+        if self.shipped is not None:
+            raise ArgumentError("export", "needs results that were run here, and these are shipped")
+        basis = self._basis
+        store = Store(self.folder.parent / "store")
+        return shipped.export(basis.results.study, store, looks=basis.looks, command=basis.running)
+
     def page(self) -> str:
         """Returns the page that `workbench report` writes as index.html."""
         return _html(self.made, self._basis)[Path("index.html")]
@@ -155,14 +173,24 @@ class _Basis:
     results: StudyResults
     confidence: float
     source: str
+    looks: Looks
+    shipped: Shipped | None = None
+
+    @property
+    def _words(self) -> str:
+        study = self.results.study
+        profile = f" --profile {shlex.quote(study.profile)}" if study.profile else ""
+        return f"{shlex.quote(Path(self.source).name)}{profile}"
+
+    @property
+    def running(self) -> str:
+        """The command that makes the same results anywhere: no folder of this machine is in it."""
+        return f"workbench run {self._words}{' --until-decided' if self.looks else ''}"
 
     @property
     def command(self) -> str:
-        """The command that makes the same report anywhere: no folder of this machine is in it."""
-        study = self.results.study
-        profile = f" --profile {shlex.quote(study.profile)}" if study.profile else ""
-        words = f"{shlex.quote(Path(self.source).name)}{profile}"
-        return f"workbench run {words} && workbench report {words}"
+        """The command that makes the same report anywhere."""
+        return f"{self.running} && workbench report {self._words}"
 
 
 @naming_extras
@@ -177,11 +205,12 @@ def report(
 ) -> ReportResult:
     """Make a study's tables and figures from what its store holds, with the paper's numbers beside ours.
 
-    Experiments that failed or were not run are counted and said; the report is made from the others.
+    Experiments that failed or were not run are counted and said; the report is made from the others. Where
+    nothing was run, a study that goes by name is reported from the results that the package ships of it.
 
     Args:
         study: A shipped study's name, or a file.
-        profile: One of its profiles; None for the one that was run.
+        profile: One of its profiles; None for the one that was run, or shipped.
         out: Where the study was run; None for `studies/STUDY`.
         only: Only these experiments, as in `run`.
         base: Folders that stood in for base models; none for what was run.
@@ -189,19 +218,65 @@ def report(
 
     Raises `InputError`: an argument is unusable, or nothing of the study was run.
     """
+    from workbench.studies.run import looks_of
+    from workbench.studies.study import load_study
+
     checked = number("confidence", confidence, above=0.5, below=1)
     name = str(study) if isinstance(study, str) else str(path_of("study", study))
-    chosen, place = _chosen(name, profile, out, names_of("only", only), base)
-    from workbench.studies.run import looks_of
-
-    looks = {} if only else looks_of(chosen, place)
-    decisions = decisions_of(chosen, place / "store", looks, confidence=checked) if looks else None
-    results = _results(chosen if decisions is None else decisions.study, place, name, base)
-    basis = _Basis(results=results, confidence=checked, source=name)
+    place = _place(name, out)
+    if shipped := _shipped(name, profile, place, is_whole=not (only or base)):
+        chosen, looks, read = load_study(name, profile=shipped.profile), shipped.looks, shipped.results
+    else:
+        chosen = _chosen(name, profile, place, names_of("only", only), base)
+        looks = {} if only else looks_of(chosen, place)
+        read = partial(_results, out=place, name=name, base=base)
+    decisions = Decisions(chosen, published_of(chosen), looks, read, confidence=checked) if looks else None
+    results = read(chosen if decisions is None else decisions.study)
+    basis = _Basis(results=results, confidence=checked, source=name, looks=looks, shipped=shipped)
     made = _made(results, checked)
-    return ReportResult(
-        made if decisions is None else _with_decisions(made, decisions), basis, place / "report"
-    )
+    made = _repeated(made, results, checked) if decisions is None else _with_decisions(made, decisions)
+    if shipped is not None:
+        made = replace(made, notes=(shipped.sentence() + ".", *made.notes))
+    return ReportResult(made, basis, place / "report")
+
+
+def shipped_study(name: str) -> tuple[Shipped, Study]:
+    """The results that are shipped of a study, and the study with all experiments that their looks ask for.
+
+    Raises `InputError`: there are none.
+    """
+    from workbench.studies import shipped
+    from workbench.studies.study import load_study
+
+    study = load_study(name)
+    found = shipped.read(study.name)
+    if found is None:
+        raise InputError(f"no results of study {study.name!r} are shipped")
+    study = load_study(name, profile=found.profile)
+    if not found.looks:
+        return found, study
+    return found, Decisions(study, published_of(study), found.looks, found.results).study
+
+
+def _place(name: str, given: str | Path | None) -> Path:
+    """The folder of the run: the one that is given, or `studies/STUDY`."""
+    from workbench.studies.study import ENDING
+
+    out = Path("studies") / Path(name).name.removesuffix(ENDING) if given is None else path_of("out", given)
+    if out.exists() and not out.is_dir():
+        raise ArgumentError("out", f"must be a folder, got the file {str(out)!r}")
+    return out
+
+
+def _shipped(name: str, profile: str | None, place: Path, *, is_whole: bool) -> Shipped | None:
+    """The shipped results of a study that goes by name, where nothing was run in its folder."""
+    from workbench.studies import shipped
+    from workbench.studies.study import study_names
+
+    if not is_whole or name not in study_names() or (place / "store").is_dir():
+        return None
+    found = shipped.read(name)
+    return found if found is not None and profile in (None, found.profile) else None
 
 
 def counts(results: StudyResults) -> dict[str, int]:
@@ -212,8 +287,11 @@ def counts(results: StudyResults) -> dict[str, int]:
     return {str(status): counted[status] for status in Status}
 
 
-def report_json(made: StudyReport, results: StudyResults, confidence: float) -> dict[str, JSON]:
-    """The report as plain data: `schema`, `study`, `experiments` (counts), `confidence`, and the report.
+def report_json(
+    made: StudyReport, results: StudyResults, confidence: float, shipped: Shipped | None = None
+) -> dict[str, JSON]:
+    """The report as plain data: `schema`, `study`, `experiments` (counts), `confidence`, and the report;
+    `shipped` says who made the results where the study was not run here.
 
     Of each figure the drawing is left out, which lies beside; numbers that are not finite are texts.
     """
@@ -235,24 +313,18 @@ def report_json(made: StudyReport, results: StudyResults, confidence: float) -> 
         },
         "experiments": dict(counts(results)),
         "confidence": confidence,
+        "shipped": None if shipped is None else plain(shipped.made),
         "report": form,
     }
 
 
 def _chosen(
-    name: str,
-    profile: str | None,
-    given: str | Path | None,
-    only: Sequence[str],
-    base: Mapping[str, str | Path],
-) -> tuple[Study, Path]:
-    """The study under the profile that was run, and its folder; refuses a folder that cannot be written."""
+    name: str, profile: str | None, out: Path, only: Sequence[str], base: Mapping[str, str | Path]
+) -> Study:
+    """The study under the profile that was run."""
     from workbench.studies.study import load_study, select
 
     study = load_study(name, profile=profile)
-    out = Path("studies") / study.name if given is None else path_of("out", given)
-    if out.exists() and not out.is_dir():
-        raise ArgumentError("out", f"must be a folder, got the file {str(out)!r}")
     ran = _ran(out, study.name, is_needed=profile is None)
     if profile is None and ran.get("profile", study.profile) != study.profile:
         study = load_study(name, profile=str(ran["profile"]))
@@ -262,10 +334,10 @@ def _chosen(
         raise ArgumentError("only", f": {error}") from error
     study = on_device(study, str(ran.get("device", "")))
     if base:
-        return with_stand_ins(study, stand_ins(base)), out
+        return with_stand_ins(study, stand_ins(base))
     used = bases_of(study)
     folders = {name: str(folder) for name, folder in ran.get("bases", {}).items() if name in used}
-    return with_stand_ins(study, folders), out
+    return with_stand_ins(study, folders)
 
 
 def _ran(out: Path, name: str, *, is_needed: bool) -> dict[str, JSON]:
@@ -320,6 +392,28 @@ def _made(results: StudyResults, confidence: float) -> StudyReport:
         "study_report", study.report or GENERIC, results=results, published=paper, confidence=confidence
     )
     return replace(made, notes=(*made.notes, *_below_half(results, confidence)))
+
+
+def _repeated(made: StudyReport, results: StudyResults, confidence: float) -> StudyReport:
+    """The report with each conclusion decided only where a repeat with fresh units would decide the same."""
+    study = results.study
+    if not (made.findings and study.paper and study.report):
+        return made
+    from workbench.checks.published import published
+
+    units = len({getattr(one.experiment, study.replication) for one in results.outcomes})
+    level = 1.0 - confidence
+    again: StudyReport = registry.create(
+        "study_report",
+        study.report,
+        results=results,
+        published=published(study.paper),
+        confidence=1.0 - repeat_level(level, units),
+        only_findings=True,
+    )
+    words = repeat_words(level, units, study.replication)
+    findings = (replace(one, test=f"{one.test.rstrip('.')}. {words}") for one in again.findings)
+    return replace(made, findings=tuple(findings))
 
 
 def _with_decisions(made: StudyReport, decisions: Decisions) -> StudyReport:

@@ -32,6 +32,9 @@ from workbench.training.logits import IGNORED, logits_at, target_losses
 BATCH = 64
 """Records in one forward pass of `label_scores`."""
 
+TEXTS_KEPT = 200_000
+"""Texts whose tokens a language model keeps; reading them anew for every batch takes as long as the steps."""
+
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
 
@@ -148,6 +151,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.name = name
+        self._read: tuple[object, dict[str, list[int]]] = (None, {})
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask` of the records' texts, padded on the right to the longest.
@@ -205,6 +209,19 @@ class LanguageModel:
         return target_losses(self.module, batch, targets), predicted
 
     def _token_ids(self, record: Record) -> list[int]:
+        """A record's tokens; a text is read once as long as the tokenizer and `max_length` stay the same."""
+        settings = (self.tokenizer, self.max_length, self.last)
+        if self._read[0] != settings:
+            self._read = settings, {}
+        known = self._read[1]
+        if record.text not in known:
+            ids = self._new_token_ids(record)
+            if len(known) == TEXTS_KEPT:
+                known.clear()
+            known[record.text] = ids
+        return known[record.text]
+
+    def _new_token_ids(self, record: Record) -> list[int]:
         ids = [int(token) for token in self.tokenizer(record.text, verbose=False)["input_ids"]]
         end = self.tokenizer.eos_token_id
         if ids and end is not None and (len(ids) == 1 or ids[-1] not in {end, *self.last}):

@@ -1,0 +1,239 @@
+"""Shipped results: what the report of a study is made from on a machine where the study was not run.
+
+A paper's folder may hold, beside a study's file, `STUDY.results.gz`: the outcomes of one profile as compact
+data, with who ran it, on what and for how long. An outcome is found by what its experiment says, all defaults
+included, so results of a study file or of defaults that changed since are not taken for those of today.
+
+Scores of a membership game are kept as ranks: every number that a report makes of them depends on their order
+alone. Losses and traces are rounded to `DIGITS` digits, metrics are not.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from workbench.core.errors import InputError
+from workbench.core.keys import JSON, key_of, plain
+from workbench.execution.store import Store
+from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
+from workbench.studies.jobs import jobs_of, setup_of
+from workbench.studies.results import read_record, read_results
+from workbench.training.content import settled
+from workbench.training.setup import content_digest
+
+SCHEMA = 1
+"""Of the file; raised whenever the meaning of a field, or of what a job computes, changes."""
+
+ENDING = ".results.gz"
+DIGITS = 5
+
+_SETTLED = ("mechanism", "corpus", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shipped:
+    """The results of one profile of a study.
+
+    Attributes:
+        looks: At conclusions; empty where no seeds were added.
+        made: `machine` (processor, cores, memory), `versions`, `core_seconds`, `trainings`, `experiments`,
+            `seeds`, `command`, `written` (date).
+        outcomes: By `identity`.
+    """
+
+    study: str
+    profile: str
+    looks: Mapping[str, Sequence[int]]
+    made: Mapping[str, JSON]
+    outcomes: Mapping[str, Mapping[str, JSON]]
+
+    def results(self, study: Study) -> StudyResults:
+        """The outcomes of a study's experiments; those that are not in the file are missing."""
+        memberships: dict[str, tuple[bool, ...]] = {}
+        outcomes = (self._outcome(experiment, memberships) for experiment in study.experiments)
+        return StudyResults(study=study, outcomes=tuple(outcomes))
+
+    def _outcome(self, experiment: Experiment, memberships: dict[str, tuple[bool, ...]]) -> Outcome:
+        key = identity(experiment)
+        form = self.outcomes.get(key)
+        if form is None:
+            return Outcome(experiment=experiment, key=key, status=Status.MISSING)
+        if form["status"] != Status.DONE:
+            return Outcome(experiment=experiment, key=key, status=Status.FAILED, error=form["error"])
+        packed = form["included"]
+        if packed not in memberships:
+            memberships[packed] = _labels(packed, form["candidates"])
+        return Outcome(
+            experiment=experiment,
+            key=key,
+            status=Status.DONE,
+            metrics={name: float(value) for name, value in form["metrics"].items()},
+            scores=_scores(form),
+            included=memberships[packed],
+            claim=form["claim"],
+            cost=form["cost"],
+            training_losses=tuple(map(float, form["losses"])),
+            traces={name: tuple(map(float, series)) for name, series in form["traces"].items()},
+            audit=form["audit"],
+        )
+
+    def sentence(self) -> str:
+        """Whose run it was, on what machine, for how long, and when it was written down."""
+        made = self.made
+        machine, versions = made["machine"], made["versions"]
+        packages = ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)
+        return (
+            f"Shipped results of profile {self.profile}: run by this project on {machine['cpu']} "
+            f"({machine['cores']} cores, {machine['memory_gb']:g} GB), {made['trainings']} trainings and "
+            f"{made['experiments']} experiments in {made['core_seconds'] / 3600:.1f} hours of one core "
+            f"(seeds {_ranges(made['seeds'])}; {packages}; written {made['written']})"
+        )
+
+
+def identity(experiment: Experiment) -> str:
+    """Hash of all that an experiment says, defaults included; corpora and models' files are not read."""
+    setup: dict[str, Any] = plain(setup_of(experiment))
+    for kind in _SETTLED:
+        name = getattr(experiment, kind)
+        setup[f"{kind}_parameters"] = settled(kind, name, getattr(experiment, f"{kind}_parameters"))
+    setup["attack_parameters"] = settled("attack", experiment.attack, experiment.attack_parameters)
+    return key_of({"kind": "shipped experiment", "attack": experiment.attack, "setup": setup})
+
+
+def read(study: str) -> Shipped | None:
+    """The results that the package ships of a study; None where it ships none.
+
+    Raises:
+        InputError: the file is of another schema.
+    """
+    for folder in (files("workbench.reports") / "papers").iterdir():
+        place = folder / f"{study}{ENDING}"
+        if folder.is_dir() and place.is_file():
+            return parse(place.read_bytes())
+    return None
+
+
+def parse(content: bytes) -> Shipped:
+    """Results from the bytes of a file; InputError where it is of another schema."""
+    form = json.loads(gzip.decompress(content))
+    if form.pop("schema") != SCHEMA:
+        raise InputError(f"the shipped results are not of schema {SCHEMA}: run the study again")
+    return Shipped(**form)
+
+
+def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], command: str) -> bytes:
+    """What a store holds of a study, as the bytes of a file of shipped results.
+
+    Args:
+        study: With the experiments that its looks added.
+        looks: At its conclusions.
+        command: That makes them anew.
+
+    Raises:
+        InputError: the store holds nothing of the study.
+    """
+    outcomes: dict[str, dict[str, JSON]] = {}
+    trainings: dict[str, float] = {}
+    where: dict[str, JSON] = {}
+    seconds = 0.0
+    for outcome in read_results(study, store).outcomes:
+        key = identity(outcome.experiment)
+        if outcome.status is Status.MISSING or key in outcomes:
+            continue
+        jobs = jobs_of(outcome.experiment)
+        outcomes[key] = _form(outcome, is_ranked=bool(jobs.trainings))
+        for job in (*jobs.trainings, jobs.measuring):
+            record = read_record(store, job.key) or {}
+            where = {name: record[name] for name in ("versions", "hardware") if name in record} or where
+            cost = float(record.get("cost", {}).get("seconds", 0.0))
+            if job is jobs.measuring:
+                seconds += cost
+            else:
+                trainings[job.key] = cost
+    if not outcomes:
+        raise InputError(f"store {str(store.folder)!r} holds no result of study {study.name!r}")
+    made = {
+        "machine": where["hardware"],
+        "versions": where["versions"],
+        "core_seconds": round(seconds + sum(trainings.values()), 1),
+        "trainings": len(trainings),
+        "experiments": len(outcomes),
+        "seeds": sorted({experiment.seed for experiment in study.experiments}),
+        "command": command,
+        "written": datetime.now(UTC).date().isoformat(),
+    }
+    form = {
+        "schema": SCHEMA,
+        "study": study.name,
+        "profile": study.profile,
+        "looks": {claim: list(counts) for claim, counts in looks.items()},
+        "made": made,
+        "outcomes": outcomes,
+    }
+    text = json.dumps(form, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    return gzip.compress(text.encode(), 9, mtime=0)
+
+
+def _form(outcome: Outcome, *, is_ranked: bool) -> dict[str, JSON]:
+    """The plain form of an outcome that was run."""
+    if outcome.status is not Status.DONE:
+        return {"status": str(outcome.status), "error": outcome.error}
+    scores = np.array(outcome.scores, dtype=np.float64)
+    kept: JSON
+    if is_ranked:
+        kept = _packed((2 * rankdata(scores)).astype("<u4"))
+    else:
+        kept = [float(f"{score:.{DIGITS + 2}g}") for score in scores]
+    return {
+        "status": str(outcome.status),
+        "metrics": plain(outcome.metrics),
+        "scores": kept,
+        "included": _packed(np.packbits(np.array(outcome.included, dtype=bool))),
+        "candidates": len(outcome.included),
+        "claim": outcome.claim,
+        "cost": {name: float(f"{value:.3g}") for name, value in outcome.cost.items()},
+        "losses": _rounded(outcome.training_losses),
+        "traces": {name: _rounded(series) for name, series in outcome.traces.items()},
+        "audit": outcome.audit,
+        "content": content_digest(setup_of(outcome.experiment)),
+    }
+
+
+def _packed(values: Any) -> str:
+    """Bytes of an array as text, the low bytes of all its numbers before the high ones."""
+    planes = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+    return base64.b85encode(planes.T.tobytes()).decode("ascii")
+
+
+def _scores(form: Mapping[str, JSON]) -> tuple[float, ...]:
+    """The scores of a plain form: ranks (a half times what is packed), or the values themselves."""
+    if not isinstance(form["scores"], str):
+        return tuple(map(float, form["scores"]))
+    planes = np.frombuffer(base64.b85decode(form["scores"]), dtype=np.uint8).reshape(4, -1)
+    return tuple((np.ascontiguousarray(planes.T).view("<u4")[:, 0] / 2).tolist())
+
+
+def _labels(packed: str, candidates: int) -> tuple[bool, ...]:
+    bits = np.unpackbits(np.frombuffer(base64.b85decode(packed), dtype=np.uint8), count=candidates)
+    return tuple(bits.astype(bool).tolist())
+
+
+def _rounded(series: Iterable[float]) -> list[JSON]:
+    return [plain(float(f"{value:.{DIGITS}g}")) for value in series]
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as text: "0 to 7" where they are that, else a list."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
