@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor
 from workbench.accounting import Composed, SubsampledGaussian, epsilon
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
-from workbench.audit.replay.batches import by_common_measure, whole_numbers
+from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
 from workbench.audit.replay.measured import NotMeasured
@@ -513,6 +514,31 @@ def test_other_sampling_and_noisy_labels_are_not_refuted(name: str, claim: str, 
     else:
         assert found.verdict.kind == "UNDECIDED"
         assert says in found.verdict.sentence
+
+
+def test_noise_over_the_records_of_its_batch_is_told_from_other_noise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.randint(10, 30, (40,), generator=generator)
+    known = np.where(np.arange(40) % 4 == 0, sizes.numpy(), -1)
+    draw = partial(torch.randn, 40, 2000, generator=generator)
+    scales = {
+        "over the batch": 3.0 / sizes,
+        "over another": 3.0 / sizes.roll(1),
+        "of one size": torch.ones(40),
+    }
+    found = {}
+    for name, scale in scales.items():
+        noise = noise_of(recording(scale[:, None] * draw()), recording(torch.zeros(40, 2000)))
+        batches = Batches(sizes=[int(size) for size in known[known > 0]], by_step=known)
+        hits, tries, _, _ = counted(batches, 200, noise)
+        found[name] = batches.numerator(noise) > 0, tries > 10 * 200
+        if name == "over the batch":
+            assert hits == pytest.approx(int(sizes.sum()), rel=0.02)
+    assert found == {
+        "over the batch": (True, True),
+        "over another": (False, False),
+        "of one size": (False, False),
+    }
 
 
 def test_small_correlations_of_steps_add_up_and_chance_does_not() -> None:

@@ -61,15 +61,18 @@ class Batches:
     lengths: Lengths = field(default_factory=Lengths)
     by_step: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def divide(self, noise: Noise) -> bool:
-        """Whether the noise of each step is one number over its batch's records, which vary."""
-        known = np.flatnonzero((self.by_step > 0) & (noise.by_step > 0)) if self.by_step.size else np.zeros(0)
-        if len(known) < FEWEST_STEPS or not noise.differs:
-            return False
+    def numerator(self, noise: Noise) -> float:
+        """What the noise of each step is over the records of its batch, which vary; 0 where it is not so."""
+        if not self.by_step.size or not noise.differs:
+            return 0.0
+        known = np.flatnonzero((self.by_step > 0) & (noise.by_step > 0))
+        if len(known) < FEWEST_STEPS:
+            return 0.0
         sizes, coordinates = self.by_step[known], int((noise.scale > 0).sum())
         products = noise.by_step[known] * sizes
         spread = float(((products / products.mean() - 1) ** 2).sum()) * 2 * coordinates
-        return len(set(sizes)) > 1 and bool(chi2.sf(spread, len(known) - 1) > RARE)
+        divides = len(set(sizes)) > 1 and chi2.sf(spread, len(known) - 1) > RARE
+        return float(products.mean()) * divides
 
 
 def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
@@ -318,9 +321,11 @@ def whole_numbers(counts: FloatArray) -> npt.NDArray[np.int64]:
     return np.where(is_whole, near, -1.0).astype(np.int64)
 
 
-def counted(found: Batches, records: int) -> tuple[int, int, tuple[int, ...], bool]:
+def counted(found: Batches, records: int, noise: Noise) -> tuple[int, int, tuple[int, ...], bool]:
     """Records in the batches that can be counted, records that might be in them, all sizes if known, and
     whether they vary more than those of Poisson samples of one rate.
+
+    Where the noise is a number over the batch's records, it counts those of all steps, if only in all.
     """
     # Of steps that are known because a record is in them, this record says nothing.
     sizes = [size - (not found.is_whole) for size in found.sizes]
@@ -332,4 +337,6 @@ def counted(found: Batches, records: int) -> tuple[int, int, tuple[int, ...], bo
         spread = sum((size - most * share) ** 2 for size in sizes) / (most * share * (1 - share))
         if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
             return 0, 0, (), True
+    if not found.is_whole and (numerator := found.numerator(noise)) and noise.by_step.all():
+        hits, tries = round(float((numerator / noise.by_step).sum())), records * len(noise.by_step)
     return hits, tries, tuple(sizes) if found.is_whole else (), False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -31,8 +31,8 @@ from workbench.interfaces import (
     VerdictKind,
 )
 
-BINS = 32
-"""Groups of steps with one distance each, for the composition."""
+BINS, FEW_BINS = 32, 4
+"""Groups of steps with one distance each, for the composition; of steps whose bounds take longer."""
 
 FARTHEST = 1e3
 """Standard deviations beyond which a distance is composed as this, or as infinite."""
@@ -314,23 +314,26 @@ def _of_means(
     sampler, sure = sampled
     apart = _strongest([row[here] for row, here in zip(run.replaced, run.present, strict=False)])
     hidden = math.sqrt(run.unseen) if run.unseen > UNSEEN_STRETCH else 1.0
-    low, high = run.noise_factor(error / run.steps)
-    adjacency, found = claim.about, []
-    assert isinstance(adjacency, Adjacency)
-    for distance, rate in (
-        (apart.min() / high / hidden, sure),
-        (np.median(apart), sampler.rate),
-        (apart.max() / low, sampler.upper),
-    ):
-        mean = BatchMean(
-            noise_multiplier=1 / distance,
+    # One number over the sizes is the noise of all steps.
+    low, high = replace(run, noise_values=run.noise_values * run.steps).noise_factor(error)
+
+    def mean(rate: float) -> Callable[[float], Event]:
+        return lambda noise: BatchMean(
+            noise_multiplier=noise,
             sampling_probability=rate,
             dataset_size=run.records,
             dimension=run.parameters,
         )
-        delta = judged_guarantee(claim).delta
-        found.append(epsilon_bounds(Composed(events=((mean, run.steps),)), delta, adjacency=adjacency))
-    return found[0].lower, (found[1].lower + found[1].upper) / 2, found[2].upper
+
+    lower, middle, upper = (
+        composed_epsilon(by, sampler, run.steps, claim, which=which, step=mean(rate))
+        for which, by, rate in (
+            ("lower", apart / high / hidden, sure),
+            ("middle", apart, sampler.rate),
+            ("upper", apart / low, sampler.upper),
+        )
+    )
+    return lower, middle, upper
 
 
 def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
@@ -452,7 +455,13 @@ def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:
 
 
 def composed_epsilon(
-    distances: FloatArray, sampler: Sampler, steps: int, claim: Claim, *, which: str
+    distances: FloatArray,
+    sampler: Sampler,
+    steps: int,
+    claim: Claim,
+    *,
+    which: str,
+    step: Callable[[float], Event] | None = None,
 ) -> float:
     """The epsilon of a run whose record moves the updates by these distances (in the noise's units).
 
@@ -462,6 +471,7 @@ def composed_epsilon(
         steps: Of the run.
         claim: Its delta and adjacency.
         which: `"lower"`, `"middle"` or `"upper"`: the end of the distances and of the certified bounds.
+        step: What a step is by its noise multiplier; unless given, a Gaussian sum over a Poisson sample.
     """
     delta, adjacency, rate = judged_guarantee(claim).delta, claim.about, sampler.rate
     assert isinstance(adjacency, Adjacency)
@@ -487,7 +497,8 @@ def composed_epsilon(
         parts: list[tuple[Event, int]] = []
         seen = taken = 0
         # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
-        for group in np.array_split(np.sort(distances)[::-1], min(BINS, distances.size)):
+        bins = BINS if step is None else FEW_BINS
+        for group in np.array_split(np.sort(distances)[::-1], min(bins, distances.size)):
             distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
             seen += group.size
             share = steps * seen / distances.size
@@ -496,11 +507,12 @@ def composed_epsilon(
             if distance <= 0 or count < 1:
                 continue
             noise = min(1 / distance, 1e6)
-            parts.append(
-                (Gaussian(noise_multiplier=noise), count)
-                if rate >= 1
-                else (SubsampledGaussian(noise_multiplier=noise, sampling_probability=rate), count)
-            )
+            if step is not None:
+                parts.append((step(noise), count))
+            elif rate >= 1:
+                parts.append((Gaussian(noise_multiplier=noise), count))
+            else:
+                parts.append((SubsampledGaussian(noise_multiplier=noise, sampling_probability=rate), count))
         if not parts:
             return 0.0
         bounds = epsilon_bounds(Composed(events=tuple(parts)), delta, adjacency=adjacency)

@@ -386,7 +386,7 @@ def _of_records(
     deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, a, first, noise) if usual else Batches()
-    hits, tries, sizes, varies = counted(batches, len(runs.records))
+    hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
     apart, leak = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, None)
     leaks = shown.leaks or ([] if leak is None else [leak])
     copied = [
@@ -412,7 +412,7 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "divides": batches.divide(noise),
+        "divides": batches.numerator(noise) > 0,
         "follows_contents": shown.steers_sampler
         or (
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
