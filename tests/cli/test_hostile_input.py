@@ -244,8 +244,11 @@ def test_an_interrupt_at_any_moment_is_one_line_and_exit_130(words: str, seconds
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     time.sleep(seconds)
+    struck = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
+    # Three seconds on a quiet machine; others' work counts here.
+    assert time.monotonic() - struck < float(os.environ.get("WORKBENCH_INTERRUPT_SECONDS", "30"))
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "error: interrupted"
     assert "Traceback" not in said
