@@ -140,3 +140,15 @@ def test_adapters_and_unknown_precisions_are_refused() -> None:
         Ensemble(mechanism, [adapters], precision="bfloat16")
     with pytest.raises(InputError, match="unknown precision 'half'"):
         Ensemble(mechanism, [plan()], precision="half")
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_device_gives_the_cpus_models(device: str) -> None:
+    mechanism = DPSGD(noise_multiplier=1.0, measures_quality=False)
+    here, there = (
+        train_together(mechanism, [plan(steps=3, device=place)], precision="bfloat16")[0]
+        for place in ("cpu", device)
+    )
+    assert next(there.model.module.parameters()).device.type == torch.device(device).type
+    losses = [subject.losses(plan().records) for subject in (here, there)]
+    np.testing.assert_allclose(losses[0], losses[1], atol=0.05)
