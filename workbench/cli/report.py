@@ -25,7 +25,7 @@ from workbench.cli import terminal
 from workbench.cli.display import plural
 from workbench.cli.parameters import StudyName
 from workbench.cli.starting_points import build_bases, fetch, folders_of
-from workbench.core.errors import InputError
+from workbench.core.arguments import require_count
 from workbench.core.one_line import one_line
 from workbench.core.outputs import write_atomically
 from workbench.studies.report import Replication, ReplicationFinding
@@ -109,6 +109,9 @@ def report(options: ReportOptions) -> int:
     Exit code: 0 the report is written, whatever it finds; 1 a recomputed experiment differs; 2 bad input, or
     nothing of the study was run or is shipped; 3 nothing could be recomputed here.
     """
+    for name, value, least in (("recompute", options.recompute, 1), ("draw", options.draw, 0)):
+        if value is not None:
+            require_count(name, value, least=least)
     if options.recompute is not None:
         return _recompute(options, options.recompute)
     result = make(
@@ -137,8 +140,6 @@ def _recompute(options: ReportOptions, count: int) -> int:
     """Recompute experiments of shipped results, and print how each compares."""
     from workbench.studies import recomputing
 
-    if count < 1:
-        raise InputError(f"--recompute must be at least 1, got {count}")
     seed = secrets.randbelow(10**6) if options.draw is None else options.draw
     shipped, study = shipped_study(options.study)
     fetch(study, quiet=options.quiet)
