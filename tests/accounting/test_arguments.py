@@ -37,6 +37,8 @@ MIXTURES = {"p_means": (1.0,), "p_weights": (1.0,), "q_means": (0.0,), "q_weight
 WIDE = {"event": NOISY, "adjacency": Adjacency.REPLACE_ONE, "relative_width": 0.125}
 APPROXIMATE = {"epsilon": 1.0, "delta": 0.125}
 
+SOME_BOUNDS = Bounds(lower=0.5, upper=1.0, rigorous=True, method="")
+
 VALID: dict[str, dict[str, Any]] = {
     "asking.delta": {"event": NOISY, "epsilon": 0.5, "adjacency": "replace-one", "relative_width": 0.125},
     "asking.epsilon": {"event": NOISY, "delta": 0.125, "adjacency": "replace-one", "relative_width": 0.125},
@@ -47,6 +49,9 @@ VALID: dict[str, dict[str, Any]] = {
         "rigorous": True,
         "method": "",
     },
+    "deciding.is_undecided": {"bounds": SOME_BOUNDS, "claimed": 0.75},
+    "deciding.narrowed_until_decided": {"bounds": SOME_BOUNDS, "claimed": 2.0}
+    | {"ask": lambda width: SOME_BOUNDS, "may_go_on": lambda: True},
     "directions.require_direction": {"direction": "add", "adjacency": Adjacency.ADD_REMOVE},
     "event_forms.event_from_json": {"form": {"event": "Gaussian", "noise_multiplier": 1.5}},
     "dp_events.event_of": {"event": NOISY, "adjacency": "replace-one"},
@@ -256,6 +261,8 @@ ANNOTATIONS = {
     *(
         "Sequence[bool]",
         "Callable[[float], bool]",
+        "Callable[[float], Bounds]",
+        "Callable[[], bool]",
         "Callable[[float], float]",
         "Callable[[float], object] | None",
         "Callable[[float, float], float]",

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from workbench.accounting import certified
+from workbench.accounting.events import gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.cli.app import main
 
@@ -23,6 +25,8 @@ import time
 
 import numpy as np
 
+from workbench.accounting.certified import epsilon_bounds
+from workbench.accounting.events import gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 
 print("a print at import")
@@ -33,6 +37,13 @@ def good(*, noise_multiplier, sampling_probability, steps, delta):
         raise NotImplementedError("full batches only")
     print("a print of the accountant's")
     return np.float64(1.000001 * epsilon_of_delta(steps**0.5 / noise_multiplier, delta))
+
+
+def nearly(*, noise_multiplier, sampling_probability, steps, delta):
+    run = gaussian_run(
+        noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, steps=steps
+    )
+    return (1 - 2e-4) * epsilon_bounds(run, delta, relative_width=1e-5).lower
 
 
 def broken(**question):
@@ -165,6 +176,9 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "own_accountants", raising=False)
 
 
+SAMPLED = gaussian_run(noise_multiplier=1.0, sampling_probability=0.01, steps=1000)
+
+
 def own(name: str) -> str:
     return f"own_accountants:{name}"
 
@@ -200,6 +214,16 @@ def test_an_answer_stands_beside_the_certified_bounds(
     # The printed ends have nine digits.
     assert float(ends[1]) - 1e-8 <= TRUTH <= float(ends[2]) + 1e-8
     assert "a print" not in out
+
+
+def test_an_answer_within_the_first_bounds_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is 0.02 % below the truth, which bounds of a relative width of a thousandth hold."""
+    words = "--noise-multiplier 1 --sampling-probability 0.01 --steps 1000 --delta 1e-5"
+    answer = (1 - 2e-4) * certified.epsilon_bounds(SAMPLED, 1e-5, relative_width=1e-5).lower
+    assert answer in certified.epsilon_bounds(SAMPLED, 1e-5)
+    code, out, _ = run(f"ask {own('nearly')} {words}", capsys)
+    assert code == 1
+    assert "UNDER-REPORT: 0.02 % below the lower one" in out
 
 
 def test_any_event_is_asked_about_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,12 @@ from rich.text import Text
 from typer import Argument, Option
 
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.deciding import (
+    ROUNDING,
+    ROUNDING_OF_EPSILON,
+    is_undecided,
+    narrowed_until_decided,
+)
 from workbench.accounting.event_forms import event_from_json
 from workbench.accounting.events import Event, gaussian_run
 from workbench.checks.accountants import Accountant, is_interruption, is_refusal, load_accountant
@@ -49,8 +55,6 @@ PACKAGES = (
 )
 """Those that decide an answer, or a bound that it is held to."""
 
-ROUNDING = 1e-9
-"""A relative shortfall up to this is floating-point rounding, and no under-report."""
 
 _TARGETS = "A registered accountant (see `workbench accountants list`), or your own as module:function."
 
@@ -167,6 +171,7 @@ def ask(options: AskOptions) -> int:
         table.add_column(heading, overflow="fold")
     codes = []
     for target, answer in answers:
+        bounds = _decided(answer, bounds, event, options)
         words, code = _compared(answer, bounds)
         codes.append(code)
         cell = f"{answer:.9g}" if isinstance(answer, float) else "-"
@@ -278,18 +283,36 @@ def _certified(event: Event, options: AskOptions) -> Bounds | str:
         return f"no bounds: {one_line(str(error))}"
 
 
+def _decided(answer: float | str, bounds: Bounds | str, event: Event, options: AskOptions) -> Bounds | str:
+    """The certified bounds, narrowed until they decide about an answer."""
+    from workbench.accounting.certified import epsilon_bounds
+
+    if isinstance(answer, str) or isinstance(bounds, str):
+        return bounds
+
+    def ask(width: float) -> Bounds:
+        return epsilon_bounds(event, options.delta, adjacency=options.adjacency, relative_width=width)
+
+    try:
+        return narrowed_until_decided(bounds, answer, ask)
+    except InconclusiveError as error:
+        return f"no bounds: {one_line(str(error))}"
+
+
 def _compared(answer: float | str, bounds: Bounds | str) -> tuple[str, int]:
     """An answer compared with the bounds, in words, and the exit code that follows."""
     if isinstance(answer, str):
         return answer, 3
     if isinstance(bounds, str):
         return "not judged", 3
+    if is_undecided(bounds, answer):
+        return f"within: undecided at a relative width of {bounds.relative_width:.1g}", 0
     if answer in bounds:
-        return "within", 0
+        return "equal to the upper one up to rounding", 0
     if answer > bounds.upper:
         ratio = f"{answer / bounds.upper:.7g} times the upper one" if bounds.upper > 0 else "above"
         return ratio, 0
-    if bounds.lower - answer <= ROUNDING * bounds.lower:
+    if bounds.lower - answer <= max(ROUNDING * bounds.lower, ROUNDING_OF_EPSILON):
         return "equal up to rounding", 0
     words = f"{100 * (1 - answer / bounds.lower):.3g} % below the lower one"
     return (f"UNDER-REPORT: {words}", 1) if bounds.rigorous else (f"{words}, which is not rigorous", 3)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 
+from workbench.accounting.deciding import ROUNDING
 from workbench.attacks.accountant_checks.conformance.judging import (
     Context,
     Counter,
@@ -28,7 +29,6 @@ from workbench.attacks.accountant_checks.conformance.questions import (
     now,
 )
 from workbench.attacks.accountant_checks.conformance.results import Check, CheckResult
-from workbench.attacks.accountant_checks.conformance.truth import ROUNDING
 from workbench.checks.accountants import load_accountant
 
 CALLS = 1000

@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from workbench.accounting.deciding import ROUNDING
 from workbench.attacks.accountant_checks.conformance.cells import (
     PairCell,
     adjacency_pairs,
@@ -52,11 +54,10 @@ from workbench.attacks.accountant_checks.conformance.results import (
 )
 from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
-    ROUNDING,
+    Truths,
     by_rounding_only,
     question_at,
     smallest_noise,
-    truth,
 )
 from workbench.core.keys import JSON
 
@@ -70,9 +71,9 @@ def _judge(context: Context, counter: Counter, question: Question) -> UnderRepor
         return report
     if not counter.usable(answer, question.describe):
         return None
-    bounds = truth(question)
+    bounds = context.truths.of(question)
     if bounds is None:
-        counter.no_truth(question)
+        counter.no_truth(context.truths, question)
         return None
     counter.judged += 1
     counter.compare_upper(answer.value, bounds.upper)
@@ -190,7 +191,7 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
         answer = context.asker.ask(question)
         if answer.kind is AnswerKind.FAULT:
             broken.append((name, cell, question, answer))
-        elif answer.is_number and truth(question) is None:
+        elif answer.is_number and context.truths.of(question) is None:
             counter.judged += 1  # a number is what was asked for
             counter.without_truth -= 1
         if report is not None:
@@ -247,7 +248,7 @@ def _above_zero(context: Context, broken: Sequence[_Fault]) -> tuple[list[_Fault
         crashed = not answer.came and math.isnan(answer.value)
         if (hidden and context.asker.out_of_time) if answer.came else (raised or not crashed):
             continue
-        bounds = truth(question)
+        bounds = context.truths.of(question)
         if bounds is None or bounds.lower <= 0:
             continue
         if answer.came:
@@ -303,7 +304,7 @@ def looseness(context: Context, check: Check) -> CheckResult:
     over = budget is not None and worst > budget
     median = statistics.median(counter.ratios)
     message = f"median {median:.4g}, worst {worst:.4g} times the certified upper bound"
-    bounds = truth(worst_question)
+    bounds = context.truths.of(worst_question)
     described = f"{worst_question.describe()}: answered {context.asker.ask(worst_question).value:.6g}"
     described += f", certified upper bound {bounds.upper:.6g}" if bounds is not None else ""
     example = {"event": expression(worst_question.event), "ratio": plain_number(worst)}
@@ -399,7 +400,7 @@ def _too_little_noise(
     target = calibration.target_epsilon
     bounds = decide(context, counter, question, target)
     if bounds is None:
-        counter.no_truth(question)
+        counter.no_truth(context.truths, question)
         return None
     counter.judged += 1
     counter.compare_upper(noise, smallest_noise(calibration) or math.inf)
@@ -576,12 +577,12 @@ def order(context: Context, check: Check) -> CheckResult:
     return _compare(context, check, order_pairs(context.grid), _unequal)
 
 
-def _one_for_both(pair: tuple[Question, Question], first: float, second: float) -> str:
+def _one_for_both(truths: Truths, pair: tuple[Question, Question], first: float, second: float) -> str:
     """Add-remove first, replace-one second."""
-    add_remove, replace_one = truth(pair[0]), truth(pair[1])
+    add_remove, replace_one = truths.of(pair[0]), truths.of(pair[1])
     if replace_one is None:
         return ""
-    if shortfall(pair[1], second) is not None:
+    if shortfall(truths, pair[1], second) is not None:
         return (
             f"{second:.9g} under replace-one, where the truth is at least {replace_one.lower:.9g} "
             f"(under add-remove it says {first:.9g})"
@@ -596,4 +597,4 @@ def _one_for_both(pair: tuple[Question, Question], first: float, second: float) 
 
 def adjacency(context: Context, check: Check) -> CheckResult:
     """Replace-one is answered for replace-one, or refused."""
-    return _compare(context, check, adjacency_pairs(context.grid), _one_for_both)
+    return _compare(context, check, adjacency_pairs(context.grid), partial(_one_for_both, context.truths))

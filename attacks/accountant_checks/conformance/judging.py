@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.deciding import is_undecided
 from workbench.attacks.accountant_checks.conformance.counterexamples import ask_line, expression, target_of
 from workbench.attacks.accountant_checks.conformance.questions import Answer, AnswerKind, Asker, Question, now
 from workbench.attacks.accountant_checks.conformance.results import (
@@ -21,12 +22,9 @@ from workbench.attacks.accountant_checks.conformance.results import (
 )
 from workbench.attacks.accountant_checks.conformance.shapes import Cell
 from workbench.attacks.accountant_checks.conformance.truth import (
+    Truths,
     by_rounding_only,
     confirmed,
-    fault_of_ours,
-    is_undecided,
-    narrowed_until_decided,
-    truth,
 )
 from workbench.core.keys import JSON
 
@@ -41,6 +39,7 @@ class Context:
     Attributes:
         shrink_seconds: Time of one search for a small counterexample.
         confirm_seconds: Time of one check's second computations.
+        truths: What the answers are held against.
     """
 
     asker: Asker
@@ -49,6 +48,7 @@ class Context:
     seed: int
     shrink_seconds: float
     confirm_seconds: float
+    truths: Truths = field(default_factory=Truths)
     _target: str | None = None
 
     @property
@@ -90,10 +90,10 @@ class Counter:
     faults: list[str] = field(default_factory=list)
     faults_of_ours: list[str] = field(default_factory=list)
 
-    def no_truth(self, question: Question) -> None:
+    def no_truth(self, truths: Truths, question: Question) -> None:
         """Count an answer for which there is no certified value."""
         self.without_truth += 1
-        fault = fault_of_ours(question)
+        fault = truths.fault_of_ours(question)
         if fault:
             self.faults_of_ours.append(f"{question.describe()}: {fault}")
 
@@ -155,12 +155,12 @@ class Counter:
         return tuple(notes)
 
 
-def shortfall(question: Question, value: float) -> Bounds | None:
+def shortfall(truths: Truths, question: Question, value: float) -> Bounds | None:
     """The certified bounds where the value is below them by more than rounding; else None.
 
     A negative number where the truth may be 0 is a fault, and no under-report.
     """
-    bounds = truth(question)
+    bounds = truths.of(question)
     if bounds is None or value >= bounds.lower or bounds.lower <= 0:
         return None
     return None if by_rounding_only(question.quantity, value, bounds.lower) else bounds
@@ -172,7 +172,7 @@ def decide(context: Context, counter: Counter | None, question: Question, claime
     Args:
         counter: Counts an answer that they still hold as undecided; None where the claim is no answer.
     """
-    bounds = narrowed_until_decided(question, claimed, lambda: not context.asker.out_of_time)
+    bounds = context.truths.narrow(question, claimed, lambda: not context.asker.out_of_time)
     if counter is not None and bounds is not None and is_undecided(bounds, claimed):
         counter.undecided.append(bounds.relative_width)
     return bounds
@@ -200,7 +200,7 @@ def below_truth(context: Context, question: Question, answer: Answer) -> UnderRe
     """The under-report that an answer is; None where it is none. A negative number counts too."""
     if math.isnan(answer.value):
         return None
-    bounds = shortfall(question, answer.value)
+    bounds = shortfall(context.truths, question, answer.value)
     return None if bounds is None else under_report(context, question, answer.value, bounds)
 
 
@@ -268,10 +268,12 @@ def decide_those_within(
     """
     for cell in cells:
         answer = context.asker.remembered(cell.question)
-        bounds = truth(cell.question) if answer is not None and answer.is_number else None
+        bounds = context.truths.of(cell.question) if answer is not None and answer.is_number else None
         if failing or answer is None or bounds is None or not is_undecided(bounds, answer.value):
             continue
-        decide(context, counter, cell.question, answer.value)
+        if decide(context, counter, cell.question, answer.value) is None:
+            counter.judged -= 1
+            counter.no_truth(context.truths, cell.question)
         report = below_truth(context, cell.question, answer)
         if report is not None:
             shortfalls.reports.append((cell.question, report))

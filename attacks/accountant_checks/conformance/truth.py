@@ -9,6 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from workbench.accounting.bounds import Bounds
+from workbench.accounting.deciding import (
+    ROUNDING,
+    ROUNDING_OF_EPSILON,
+    is_undecided,
+    narrowed_until_decided,
+)
 from workbench.accounting.events import Gaussian, gaussian_run
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
@@ -17,24 +23,8 @@ from workbench.interfaces import Adjacency
 if TYPE_CHECKING:
     from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
 
-ROUNDING = 1e-9
-"""Relative shortfall up to which an answer is below a certified bound by rounding only."""
-
-ROUNDING_OF_EPSILON = 1e-12
-"""The same in absolute terms, for epsilons near 0 (deltas and TPRs near 0 get no such grace)."""
-
 _ERRORS = 5.0
 """A second method decides only where it is so many of its own estimated errors away from the answer."""
-
-
-WIDTHS = (1e-4, 1e-5, 1e-6)
-"""Relative widths to which bounds are narrowed in turn, where an answer lies within them."""
-
-_LEAST_GAIN = 0.5
-"""Bounds that do not become narrower than so much of what they were are not narrowed further."""
-
-_NARROWED: dict[Question, Bounds] = {}
-"""The narrowest bounds so far, where the first ones did not decide about an answer."""
 
 
 @cache
@@ -57,53 +47,52 @@ def _certified(question: Question, **width: Any) -> Bounds | str:
 
 def truth(question: Question) -> Bounds | None:
     """Certified bounds on what was asked; None where none are to be had. Kept for all accountants."""
-    if question in _NARROWED:
-        return _NARROWED[question]
     bounds = _certified(question)
     return None if isinstance(bounds, str) else bounds
 
 
-def is_undecided(bounds: Bounds, claimed: float) -> bool:
-    """Whether a claim lies within bounds, so that they do not tell if it is below the truth."""
-    margin = max(ROUNDING * bounds.upper, ROUNDING_OF_EPSILON)
-    return bounds.lower <= claimed < bounds.upper - margin
+class Truths:
+    """Certified bounds on what one accountant is asked, as narrow as its answers have made them."""
 
+    def __init__(self) -> None:
+        self.narrowed: dict[Question, Bounds | str] = {}
 
-def narrowed_until_decided(
-    question: Question, claimed: float, may_go_on: Callable[[], bool]
-) -> Bounds | None:
-    """Certified bounds, narrowed until a claim is on one side of them or no finer grid helps.
+    def of(self, question: Question) -> Bounds | None:
+        """The narrowest bounds so far; None where there are none, or none that can be believed."""
+        bounds = self.narrowed.get(question, _certified(question))
+        return None if isinstance(bounds, str) else bounds
 
-    What is found is the `truth` from then on.
+    def fault_of_ours(self, question: Question) -> str:
+        """How the certified bounds crashed over this question, or contradict each other; else empty."""
+        bounds = self.narrowed.get(question, _certified(question))
+        return bounds if isinstance(bounds, str) else ""
 
-    Args:
-        question: What was asked.
-        claimed: The answer, or another value that the truth is compared with.
-        may_go_on: Whether there is time for narrower bounds; a finer grid takes up to a second.
+    def narrow(self, question: Question, claimed: float, may_go_on: Callable[[], bool]) -> Bounds | None:
+        """Narrow the bounds until a claim is on one side of them, or no finer grid helps; `of` knows them.
 
-    Returns:
-        The narrowest bounds so far, which may leave the claim undecided; None where there are none.
-    """
-    bounds = truth(question)
-    for width in WIDTHS:
-        if bounds is None or not is_undecided(bounds, claimed) or not may_go_on():
-            break
-        if bounds.relative_width <= width:
-            continue
-        finer = _certified(question, relative_width=width)
-        if isinstance(finer, str):
-            break
-        before, bounds = bounds.width, bounds.narrowed_by(finer)
-        _NARROWED[question] = bounds
-        if bounds.width > _LEAST_GAIN * before:
-            break
-    return bounds
+        Args:
+            question: What was asked.
+            claimed: The answer, or another value that the truth is compared with.
+            may_go_on: Whether there is time for narrower bounds.
+        """
+        bounds = self.of(question)
+        if bounds is None or not is_undecided(bounds, claimed):
+            return bounds
 
+        def ask(width: float) -> Bounds:
+            finer = _certified(question, relative_width=width)
+            if isinstance(finer, str):
+                raise InconclusiveError(finer or f"there are no narrower bounds: {question.describe()}")
+            return finer
 
-def fault_of_ours(question: Question) -> str:
-    """How the certified bounds crashed over this question; empty where they did not."""
-    bounds = _certified(question)
-    return bounds if isinstance(bounds, str) else ""
+        try:
+            found = narrowed_until_decided(bounds, claimed, ask, may_go_on)
+        except InconclusiveError as error:
+            self.narrowed[question] = str(error)
+            return None
+        if found is not bounds:
+            self.narrowed[question] = found
+        return found
 
 
 @cache
