@@ -167,7 +167,7 @@ def test_what_is_shipped_is_of_todays_study(
     monkeypatch.chdir(tmp_path)
     results, study = reporting.shipped_study(name)
     outcomes = results.results(study).outcomes
-    assert {outcome.key for outcome in outcomes} == set(results.outcomes), "of another version of the study"
+    assert set(results.outcomes) <= {outcome.key for outcome in outcomes}, "of another version of the study"
     made = reporting.report(name)
     assert made.shipped is not None
     assert results.made["machine"]["cpu"] in made.made.notes[0]
