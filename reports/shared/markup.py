@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
@@ -25,8 +26,24 @@ def printable(markup: str) -> str:
     return markup.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
 
 
+class Once:
+    """Drops from a text the sentences that an earlier text of the same page had."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> str:
+        """Returns the text without them; empty if it had no other."""
+        kept = []
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z“])", text):
+            if sentence not in self._said:
+                self._said.add(sentence)
+                kept.append(sentence)
+        return " ".join(kept)
+
+
 def rendered(name: str, context: Mapping[str, Any]) -> str:
-    """A page from its template; all text is escaped unless it is markup."""
+    """A page from its template; all text is escaped unless it is markup. Templates have `once`, an `Once`."""
     environment = Environment(
         autoescape=True,
         loader=FunctionLoader(source),
@@ -34,4 +51,5 @@ def rendered(name: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["once"] = Once()
     return printable(environment.get_template(name).render(context))

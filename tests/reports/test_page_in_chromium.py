@@ -83,6 +83,39 @@ def test_the_verdict_is_seen_first_and_every_figure_is_drawn(chromium: Any, page
         assert figure["outside"] == 0, figure
 
 
+UNDRAWN = """document.querySelectorAll('details').forEach(part => { part.open = true; });
+    return [...document.querySelectorAll('svg')].filter(drawing => {
+      const box = drawing.getBoundingClientRect();
+      return box.width < 20 || box.height < 5 || getComputedStyle(drawing).visibility != 'visible';
+    }).map(drawing => drawing.getAttribute('class') || drawing.textContent)"""
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_no_picture_is_left_out_on_a_narrow_window(chromium: Any, page: Path, width: int) -> None:
+    chromium.show(page, width)
+    assert chromium.run(UNDRAWN) == []
+    chromium.run("document.querySelector('.track').style.display = 'none'")
+    assert chromium.run(UNDRAWN) == ["track"]
+
+
+EMPTY = """return [...document.querySelectorAll('.cards, .plots')].filter(row => {
+      const box = row.getBoundingClientRect();
+      const parts = [...row.querySelectorAll('p, dl, svg, ul, figcaption')];
+      return Math.max(...parts.map(part => part.getBoundingClientRect().left)) < box.left + 0.45 * box.width;
+    }).length"""
+
+
+def test_a_single_game_fills_the_width(chromium: Any, records: Builders, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    record = records["scores"]("NOT_REFUTED")
+    path.write_text(registry.create("report", "html", report=record), encoding="utf-8")
+    chromium.show(path, DESKTOP)
+    assert chromium.run("return document.querySelectorAll('.cards, .plots').length") == 4
+    assert chromium.run(EMPTY) == 0
+    chromium.run("document.querySelector('.cards > .card').style.cssText = 'columns: 1; max-width: 400px'")
+    assert chromium.run(EMPTY) == 1
+
+
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
 def test_text_contrasts_in_light_and_dark(chromium: Any, page: Path, scheme: str, dark: bool) -> None:
     chromium.show(page, DESKTOP, scheme)

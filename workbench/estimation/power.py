@@ -31,7 +31,7 @@ from workbench.estimation.deciding import (
     with_participation,
 )
 from workbench.estimation.one_run import coin_sample_size
-from workbench.estimation.perfect import bound_of_coins
+from workbench.estimation.perfect import ALMOST_ALWAYS, bound_of_coins, perfect_bound
 from workbench.estimation.searching import smallest_count
 from workbench.interfaces import BoolArray, Evidence, Family, FloatArray, GameTerms, Trials
 
@@ -221,6 +221,33 @@ def _perfect(stated: ApproximateDP, game: GameTerms, n: int, confidence: float) 
         for count in heads
     ]
     return np.sort([with_participation(bound, q) for bound in bounds])
+
+
+def perfect_reach(
+    game: GameTerms, n: int, *, delta: float, confidence: float, probability: float = ALMOST_ALWAYS
+) -> float:
+    """Returns the epsilon that a perfect attack's bound of any family reaches with a probability.
+
+    Args:
+        game: Trials, prior of the coins; steps and sampling probability of a single release.
+        n: Number of trials, at least 2.
+        delta: Of the claim, for the whole run.
+        confidence: Of this bound.
+        probability: Over the coins, in (0, 1).
+    """
+    q = game.sampling_probability if game.is_single_release else 1.0
+    if delta >= q / 2.0:
+        return 0.0
+    reached = perfect_bound(
+        n,
+        trials=game.trials,
+        prior=game.prior,
+        delta=delta / q,
+        confidence=confidence,
+        probability=probability,
+        top_only=game.is_single_release,
+    )
+    return with_participation(reached, q)
 
 
 def _free_confidence(stated: ApproximateDP, game: GameTerms, confidence: float) -> float:

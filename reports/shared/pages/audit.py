@@ -31,6 +31,7 @@ from workbench.reports.shared.pages.plots import (
     step_plots,
     training_plot,
 )
+from workbench.reports.shared.pages.reach import reach_plot
 from workbench.reports.shared.pages.words import (
     HARDWARE,
     MEANINGS,
@@ -105,10 +106,11 @@ def subject_view(subject: Mapping[str, JSON], index: int) -> View:
             _attack_view(attack, label, f"s{index}a{place}", allowed)
             for place, (label, attack) in enumerate(labelled)
         ),
-        "bounds": tuple(row for label, attack in labelled for row in _bound_rows(label, attack["verdict"])),
+        "bounds": _bound_rows(labelled),
         "bounds_plot": bounds_plot(
             f"s{index}-bounds", _epsilon_rows(labelled), stated.epsilon if stated else math.nan
         ),
+        "reach_plot": reach_plot(f"s{index}-reach", labelled, claimed=stated.epsilon if stated else math.nan),
         "metrics": _metric_rows(subject["attacks"]),
         "metrics_assume": _metric_assumptions(subject["attacks"]),
         "training": training_plot(
@@ -202,23 +204,36 @@ def _symbol(bound: Mapping[str, JSON]) -> str:
     return symbol if alpha is None else f"{symbol}(α = {number(real(alpha))})"
 
 
-def _bound_rows(label: str, verdict: Mapping[str, JSON]) -> Iterator[View]:
-    for bound in verdict["bounds"]:
-        success = bound["quantity"] == "success"
-        in_words = percent if success else number
-        yield {
-            "attack": label,
-            "name": str(bound["name"]),
-            "value": f"{_symbol(bound)} ≥ {in_words(real(bound['lower']))}",
-            "estimate": in_words(real(bound["estimate"])),
-            "confidence": percent(real(bound["confidence"]), 4),
-            "delta": number(real(bound["delta"])) if bound["delta"] is not None else "none",
-            "family": str(bound["family"]),
-            "trials": str(bound["trials"]),
-            "n": number(real(bound["n"])),
-            "assumption": str(bound["assumption"]),
-            "decides": _is_same(verdict["bound"], bound),
-        }
+def _bound_rows(labelled: Sequence[tuple[str, Mapping[str, JSON]]]) -> tuple[View, ...]:
+    """One row a bound; an assumption is spelt out in the first row that makes it."""
+    rows, first = list[View](), dict[str, str]()
+    for label, attack in labelled:
+        for bound in attack["verdict"]["bounds"]:
+            row = _bound_row(label, bound, _is_same(attack["verdict"]["bound"], bound))
+            row["assumes_as"] = first.get(row["assumption"], "")
+            first.setdefault(row["assumption"], f"{label} · {row['name']}")
+            rows.append(row)
+    return tuple(rows)
+
+
+def _bound_row(label: str, bound: Mapping[str, JSON], decides: bool) -> View:
+    in_words = percent if bound["quantity"] == "success" else number
+    lower, estimate = real(bound["lower"]), real(bound["estimate"])
+    unlimited = estimate == math.inf and lower < math.inf
+    return {
+        "attack": label,
+        "name": str(bound["name"]),
+        "value": f"{_symbol(bound)} ≥ {in_words(lower)}",
+        "unlimited": unlimited,
+        "estimate": "without a limit" if unlimited else in_words(estimate),
+        "confidence": percent(real(bound["confidence"]), 4),
+        "delta": number(real(bound["delta"])) if bound["delta"] is not None else "none",
+        "family": str(bound["family"]),
+        "trials": str(bound["trials"]),
+        "n": number(real(bound["n"])),
+        "assumption": str(bound["assumption"]),
+        "decides": decides,
+    }
 
 
 def _epsilon_rows(labelled: Sequence[tuple[str, Mapping[str, JSON]]]) -> list[Lower]:
