@@ -36,7 +36,7 @@ class Sentences(HTMLParser):
         self.blocks, self.open = [""], list[str]()
         self.feed(text)
         parts = [part for block in self.blocks for part in re.split(r"(?<=[.!?])\s+(?=[A-Z“])", block)]
-        words = [(" ".join(part.split()), re.findall("[A-Za-z]{2,}", part)) for part in parts]
+        words = [(" ".join(part.split()), re.findall(r"[A-Za-z_]{2,}", part)) for part in parts]
         self.all = [sentence for sentence, found in words if len(found) >= LEAST_WORDS]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
