@@ -143,6 +143,28 @@ class InClosedForm(ByHand):
             self.network(self.images[:2])
 
 
+class OfTensors(ByHand):
+    """Tensors of its own are trained, and given to the model for a look now and then, and at the end."""
+
+    def optimizer(self) -> Any:
+        self.own = {name: p.detach().clone() for name, p in self.parameters.items()}
+        return self
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        kept, self.parameters = self.parameters, self.own
+        found = super().per_record(batch)
+        self.parameters = kept
+        return found
+
+    def step(self) -> None:
+        self.own = {name: w - LEARNING_RATE * self.parameters[name].grad for name, w in self.own.items()}
+
+    def after(self, step: int) -> None:
+        if step % 8 == 7:
+            self.network.load_state_dict(self.own)
+            self.network(self.images[:2])
+
+
 CORRECT: dict[str, Trainer] = {
     "by_hand": ByHand(),
     "of_new_data": OfNewData(),
@@ -156,6 +178,7 @@ REFUSED: dict[str, Trainer] = {
     "output_perturbed": OutputPerturbed(),
     "of_local_steps": OfLocalSteps(),
     "on_copies": OnCopies(),
+    "of_tensors": OfTensors(),
     "in_closed_form": InClosedForm(),
 }
 """What has no steps that weights show: not refuted, whatever they do."""

@@ -8,7 +8,8 @@ place, before the model reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,10 +59,12 @@ class WeightsWatch(Watch):
             self._meet(parameter)
         self._see_weights(module)
 
-    def before_gradient(self) -> None:
-        """A gradient is about to be computed, at weights that have been seen."""
-        super().before_gradient()
+    def before_gradient(self, of: Any, by: Any) -> None:
+        """A gradient is about to be computed, by weights that have been seen."""
+        super().before_gradient(of, by)
         self._gradients += 1
+        if not any(self._are_known(_leaves(of) if by is None else _tensors(by))):
+            self._kept.untold = "gradients are not by the weights of a model, but by copies of them"
         if self._moved():
             self._kept.untold = (
                 "a gradient is computed after the weights moved, and no model is called between"
@@ -98,7 +101,7 @@ class WeightsWatch(Watch):
             if moved and self._kept.steps + self._gradients:
                 if not self._gradients:
                     self._kept.untold = "weights move without a gradient"
-                elif module is not None and not self._is_read(module):
+                elif module is not None and not all(self._are_known(module.parameters())):
                     self._kept.untold = "a model is called with copies of its weights"
                 self._keep(parameters, old, moved)
             for p in parameters:
@@ -109,17 +112,16 @@ class WeightsWatch(Watch):
             self.has_ended = True
             raise EndedError
 
-    def _is_read(self, module: torch.nn.Module) -> bool:
-        """Whether a model is called with the parameters' own weights, under whatever name."""
+    def _are_known(self, tensors: Iterable[Tensor]) -> list[bool]:
+        """Which of these are parameters, or share their memory, as within `torch.func`."""
         known = {p.untyped_storage().data_ptr() for p in self._parameters.values()}
-        functorch = torch._C._functorch
-        for given in module.parameters():
-            read: Tensor = given
+        functorch, found = torch._C._functorch, []
+        for given in tensors:
+            read = given
             while functorch.is_functorch_wrapped_tensor(read):
                 read = functorch.get_unwrapped(read)
-            if read.untyped_storage().data_ptr() not in known:
-                return False
-        return True
+            found.append(read.untyped_storage().data_ptr() in known)
+        return found
 
     def _keep(self, parameters: Sequence[Parameter], old: Sequence[Tensor], moved: frozenset[int]) -> None:
         kept, like, forced, step = self._kept, self._like, self._forced, self._kept.steps
@@ -159,3 +161,23 @@ class WeightsWatch(Watch):
         """Places of the moved ones among all parameters."""
         order = {key: place for place, key in enumerate(self._parameters)}
         yield from (order[id(parameters[n])] for n in moved)
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """The tensors of an argument that is one, or a sequence of them, or names edges of the graph (none)."""
+    for one in (given,) if isinstance(given, Tensor) else given:
+        if isinstance(one, Tensor):
+            yield one
+
+
+def _leaves(of: Any) -> Iterator[Tensor]:
+    """What accumulates a gradient of these tensors."""
+    waiting = [tensor.grad_fn for tensor in _tensors(of) if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        fresh = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= fresh
+        waiting += fresh

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -240,12 +241,15 @@ def first_numbers(drawn: Any) -> FloatArray:
 
 
 @contextmanager
-def gradients_told_to(told: Callable[[], None]) -> Iterator[None]:
-    """Tell of each gradient that is about to be computed."""
+def gradients_told_to(told: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Tell of each gradient that is about to be computed: of what, and by what, if that is named."""
 
     def telling(call: Callable[..., Any]) -> Callable[..., Any]:
+        place = list(signature(call).parameters).index("inputs")
+
         def computed(*args: Any, **kwargs: Any) -> Any:
-            told()
+            of = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))
+            told(of, args[place] if len(args) > place else kwargs.get("inputs"))
             return call(*args, **kwargs)
 
         return computed

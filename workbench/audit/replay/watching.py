@@ -81,8 +81,8 @@ class Watch:
         if still:
             yield register_optimizer_step_post_hook(self.after_step)
 
-    def before_gradient(self) -> None:
-        """A gradient is about to be computed."""
+    def before_gradient(self, of: Any, by: Any) -> None:
+        """A gradient is about to be computed: of what, and by what; None for all that it follows from."""
         if self.silence is not None:
             self.silence.after_first_gradient = True
 
