@@ -69,7 +69,7 @@ def capped(noise: float, rate: float, count: int, cap: int) -> Curve:
 
 def shuffled(noise: float, batches: int) -> Curve:
     """All others at -1: up to a constant, 2 in one batch against 1 in it, over all coordinates."""
-    edges = np.linspace(-8.5 * noise - 1, 8.5 * noise + 3, {2: 2001, 3: 251}[batches])
+    edges = np.linspace(-8.5 * noise - 1, 8.5 * noise + 3, {2: 2001, 3: 181}[batches])
     x, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
 
     def law(height: float) -> Values:
@@ -221,6 +221,7 @@ CASES: dict[str, Case] = {
     "shuffled batches": Case(
         lambda u: ShuffledBatches(noise_multiplier=noise(u), batches=whole(u[1], 2, 3)),
         lambda u, share: shuffled(share * noise(u), whole(u[1], 2, 3)),
+        share=0.9,
         adjacency=Adjacency.ZERO_OUT,
     ),
     "random allocation": Case(
