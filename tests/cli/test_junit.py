@@ -49,12 +49,19 @@ def outcomes(document: str) -> list[str]:
 )
 def test_the_outcome_follows_the_verdict_and_the_control_does_not_count(kind: str, outcome: str) -> None:
     document = junit_xml(report(kind))
-    assert outcomes(document) == [outcome, "passed", outcome]
+    assert outcomes(document) == ["passed" if outcome == "passed" else "skipped", "passed", outcome]
     suite = ElementTree.fromstring(document).find("testsuite")
     assert suite is not None
     assert (suite.get("tests"), suite.get("time")) == ("3", "3.000")
-    assert suite.get("failures") == ("2" if outcome == "failure" else "0")
-    assert suite.get("errors") == ("2" if outcome == "error" else "0")
+    assert suite.get("failures") == ("1" if outcome == "failure" else "0")
+    assert suite.get("errors") == ("1" if outcome == "error" else "0")
+
+
+def test_one_refuted_claim_is_one_failure_however_many_games_refute_it() -> None:
+    two = report("REFUTED")
+    two["subjects"][0]["attacks"] *= 2
+    two["replay"] = {"subject": "train", "cost": {"seconds": 2.0}, "verdict": verdict("REFUTED")}
+    assert outcomes(junit_xml(two)) == ["skipped", "skipped", "passed", "skipped", "failure"]
 
 
 def test_a_game_beyond_the_claim_fails_no_build_where_another_decides() -> None:
@@ -72,7 +79,7 @@ def test_a_control_that_was_not_refuted_is_skipped(control: str) -> None:
 @given(st.text())
 def test_any_text_gives_well_formed_xml(text: str) -> None:
     document = junit_xml(report("REFUTED", name=text, sentence=text))
-    assert outcomes(document) == ["failure", "passed", "failure"]
+    assert outcomes(document) == ["skipped", "passed", "failure"]
 
 
 def test_special_characters_survive(tmp_path: Path) -> None:

@@ -1,17 +1,18 @@
 """An audit's report as JUnit XML, for continuous integration.
 
 One test case for each subject and attack, named `attack` in class `workbench.subject`, and one for the
-verdict of the whole, named `verdict` in class `workbench`.
+verdict of the whole, named `verdict` in class `workbench`. That one alone fails or errs, so that one refuted
+claim is one failure.
 
-| verdict | of an audited subject | of a reading | of the control |
-|---|---|---|---|
-| REFUTED | `failure` | passes: nobody claims the reading | passes: the attack has been seen to work |
-| NOT_REFUTED | passes, which is not "private" | passes | `skipped`: the attack was not seen to work |
-| UNDERPOWERED, INVALID | `error`: nothing was tested | `skipped` | `skipped` |
-| UNDECIDED | `skipped`, `error` for the whole: it tests more than was claimed | `skipped` | `skipped` |
+| verdict | of the whole | of an attack on an audited subject | of a reading | of the control |
+|---|---|---|---|---|
+| REFUTED | `failure` | `skipped` | passes: nobody claims the reading | passes: the attack works |
+| NOT_REFUTED | passes, which is not "private" | passes | passes | `skipped`: no attack seen to work |
+| UNDERPOWERED, INVALID, UNDECIDED | `error`: nothing could be judged | `skipped` | `skipped` | `skipped` |
 
 A reading is a claim that is not under audit, such as a number of nats taken for an epsilon; what it came to
-stands in the case's output. Its cases lie in class `workbench.subject.reading`.
+stands in the case's output. Its cases lie in class `workbench.subject.reading`. A case that is skipped has
+its verdict as its type and its sentence as its message.
 """
 
 from __future__ import annotations
@@ -27,13 +28,6 @@ from workbench.interfaces import VerdictKind
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
-
-_OUTCOMES = {
-    VerdictKind.REFUTED: "failure",
-    VerdictKind.UNDERPOWERED: "error",
-    VerdictKind.INVALID: "error",
-    VerdictKind.UNDECIDED: "skipped",
-}
 
 
 def junit_xml(report: Mapping[str, Any]) -> str:
@@ -113,13 +107,14 @@ def _cases(report: Mapping[str, Any]) -> Iterator[ElementTree.Element]:
 def _judge(case: ElementTree.Element, verdict: Mapping[str, Any], role: str) -> None:
     """Add the outcome of a case; one that passes keeps its sentence as output."""
     kind = VerdictKind(verdict["kind"])
-    outcome = _OUTCOMES.get(kind)
-    if role == "whole" and kind is VerdictKind.UNDECIDED:
-        outcome = "error"
-    if role == "control":
-        outcome = None if kind is VerdictKind.REFUTED else "skipped"
-    if role == "reading":
-        outcome = "skipped" if outcome in ("error", "skipped") else None
+    passing = {
+        "whole": {VerdictKind.NOT_REFUTED},
+        "control": {VerdictKind.REFUTED},
+        "reading": {VerdictKind.REFUTED, VerdictKind.NOT_REFUTED},
+    }
+    outcome = None if kind in passing.get(role, {VerdictKind.NOT_REFUTED}) else "skipped"
+    if role == "whole" and outcome is not None:
+        outcome = "failure" if kind is VerdictKind.REFUTED else "error"
     sentence = clean(verdict["sentence"])
     if outcome is None:
         ElementTree.SubElement(case, "system-out").text = sentence

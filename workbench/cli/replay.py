@@ -37,7 +37,7 @@ OPTIONS = {options!r}
 
 def test_forced_replay_does_not_refute_the_claim(tmp_path):
     function = f"{{TRAINER.resolve()}}:{{FUNCTION}}"
-    # A folder of its own: results are kept by the hash of the function's file, without the files it imports.
+    # A folder of its own: kept results do not know of a changed package or of changed data.
     command = [sys.executable, "-m", "workbench.cli", "replay", function, *OPTIONS, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
