@@ -216,3 +216,18 @@ def test_a_shell_completes(typed: str, completed: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.split()) == (0, [completed])
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_completion_is_installed_and_shown(option: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "workbench.cli", option, "bash"],
+        # Without the detection the shell is named, whatever the test is started by.
+        env={**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "completion" in done.stdout
+    assert any(file.is_file() for file in tmp_path.rglob("*")) == (option == "--install-completion")

@@ -75,6 +75,9 @@ _EVERYWHERE = ("--no-color", "--verbose")
 _COMPLETION = "_WORKBENCH_COMPLETE"
 """The variable in which a shell asks for completions."""
 
+_COMPLETING = {"--install-completion", "--show-completion"}
+"""Options of typer that leave by SystemExit."""
+
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 # The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
@@ -365,7 +368,7 @@ def _called(words: Sequence[str], *, is_verbose: bool) -> int:
     except SystemExit as error:
         if error.code == 130:
             return _complain("interrupted", 130)
-        if _COMPLETION in os.environ:
+        if _COMPLETION in os.environ or {*words[:1]} & _COMPLETING:
             return int(error.code or 0)
         traceback.print_exc()
         return 70
