@@ -164,6 +164,12 @@ def test_steps_by_hand_are_read_by_the_weights(name: str) -> None:
     assert "no torch optimizer is given all that moves the weights" in found.caution
 
 
+def test_a_training_of_one_step_is_read_by_its_weights() -> None:
+    found = judged_here(f"{ZOO.with_name('by_hand.py')}:in_one_step")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
+
+
 @pytest.mark.parametrize("name", by_hand.REFUSED)
 def test_what_weights_do_not_show_as_steps_is_not_measured(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")

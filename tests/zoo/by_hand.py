@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
-from dp_sgd import STEPS, Gradients, Trainer
+import dp_sgd
+from correct import InBrainFloat
+from dp_sgd import STEPS, Gradients, Records, Trainer
 
 LEARNING_RATE = 0.5
 
@@ -165,6 +168,30 @@ class OfTensors(ByHand):
             self.network(self.images[:2])
 
 
+class InBrainFloatByHand(InBrainFloat, ByHand):
+    """Weights of 16 bits, whose rounding is no part of a record's."""
+
+
+class InOneStep(ByHand):
+    """A training of one step."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        dp_sgd.noise_multiplier()  # Of all steps.
+        dp_sgd.STEPS, kept = 1, dp_sgd.STEPS
+        try:
+            return super().__call__(records, seed)
+        finally:
+            dp_sgd.STEPS = kept
+
+
+class OfTensorsToTheEnd(OfTensors):
+    """The model is given the tensors at the end alone."""
+
+    def after(self, step: int) -> None:
+        if step == STEPS - 1:
+            self.network.load_state_dict(self.own)
+
+
 CORRECT: dict[str, Trainer] = {
     "by_hand": ByHand(),
     "of_new_data": OfNewData(),
@@ -179,6 +206,8 @@ REFUSED: dict[str, Trainer] = {
     "of_local_steps": OfLocalSteps(),
     "on_copies": OnCopies(),
     "of_tensors": OfTensors(),
+    "of_tensors_to_the_end": OfTensorsToTheEnd(),
+    "in_brain_float_by_hand": InBrainFloatByHand(),
     "in_closed_form": InClosedForm(),
 }
 """What has no steps that weights show: not refuted, whatever they do."""
@@ -212,6 +241,8 @@ class HalfNoiseAfter(Trainer):
             for name, parameter in self.parameters.items():
                 parameter.sub_(0.5 * LEARNING_RATE * super().drawn(name, parameter) / self.expected)
 
+
+in_one_step = InOneStep()
 
 FAULTY: dict[str, tuple[Trainer, str]] = {
     "by_hand_without_noise": (NoNoise(), "noise"),

@@ -102,6 +102,28 @@ class NoiseByAThread(Trainer):
             return threads.submit(super().drawn, name, parameter).result()
 
 
+class NoiseByThreads(Trainer):
+    """The noise of each parameter is drawn in a thread of its own, by a generator of its own, all at once."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        if getattr(self, "of", None) is not self.generator:
+            seed = self.generator.initial_seed() * 1000
+            own = enumerate(self.parameters)
+            self.own = {name: torch.Generator().manual_seed(seed + place) for place, name in own}
+            self.of = self.generator
+
+        def noise(name: str) -> Tensor:
+            shape = self.parameters[name].shape
+            return torch.normal(0.0, noise_multiplier() * CLIP, shape, generator=self.own[name])
+
+        with ThreadPoolExecutor(4) as threads:
+            self.made = dict(zip(self.parameters, threads.map(noise, self.parameters), strict=True))
+        return super().summed(each)
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.made[name]
+
+
 class NoiseDrawnBefore(Trainer):
     """All noise is drawn before the first step."""
 
@@ -303,6 +325,7 @@ TRAINERS = {
     "noise_by_scipy": NoiseByScipy(),
     "noise_by_python": NoiseByPython(),
     "noise_by_a_thread": NoiseByAThread(),
+    "noise_by_threads": NoiseByThreads(),
     "noise_drawn_before": NoiseDrawnBefore(),
     "flat_noise": FlatNoise(),
     "clipped_again_after_noise": ClippedAgainAfterNoise(),

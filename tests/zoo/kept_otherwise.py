@@ -50,6 +50,21 @@ class MeanOfTheBatch(Trainer):
         return float(max(size, 1))
 
 
+class MeanWithRateOfTheBatch(Trainer):
+    """A mean over the batch, and a rate that multiplies it by the batch: a sum moves the weights."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.stepping = super().optimizer()
+        return self.stepping
+
+    def divisor(self, size: int) -> float:
+        self.size = max(size, 1)
+        return float(self.size)
+
+    def before(self) -> None:
+        self.stepping.param_groups[0]["lr"] = 0.5 * self.size / self.expected
+
+
 class UsedTwice(Trainer):
     """Every noisy sum is applied by two steps of the optimizer."""
 
@@ -427,7 +442,7 @@ def of_votes(records: Records, seed: int) -> Callable[[Records], Tensor]:
     return fitted(lambda weights: functional.cross_entropy(public @ weights, answers))
 
 
-mean_of_the_batch = MeanOfTheBatch()
+mean_of_the_batch, mean_with_rate_of_the_batch = MeanOfTheBatch(), MeanWithRateOfTheBatch()
 used_twice, filtered_by_hand, ten_steps_each = UsedTwice(), FilteredByHand(), TenStepsEach()
 jitter_of_rare_classes, along_one_direction = JitterOfRareClasses(), AlongOneDirection()
 prior_of_labels, rate_by_losses = PriorOfLabels(), RateByLosses()
@@ -436,6 +451,7 @@ along_by_uniforms, along_by_scipy, in_a_subspace = AlongByUniforms(), AlongBySci
 
 KINDS = {
     "mean_of_the_batch": "UNDECIDED",
+    "mean_with_rate_of_the_batch": "UNDECIDED",
     "used_twice": "UNDECIDED",
     "filtered_by_hand": "UNDECIDED",
     "jitter_of_rare_classes": "UNDECIDED",

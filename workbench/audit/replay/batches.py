@@ -35,6 +35,12 @@ MOST = 100
 ALIKE = 1e-3
 """Share of a record's part that may be no record's."""
 
+FEWEST_VALUES = 10_000
+"""Values of noise by which the sizes of batches are counted."""
+
+MANY = 4.0
+"""Standard deviations that chance adds nowhere."""
+
 FEWEST_STEPS = 4
 """Steps of known batches by which a divisor is told."""
 
@@ -134,7 +140,7 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
         if parts:
             usual.append(float(np.median([float(part.norm()) for part in parts.values()])))
     alone = max(rows, key=lambda row: float(np.square(row).sum()))
-    lengths_of_loud = replace(lengths_of_loud, usual=float(np.nanmax(usual)))
+    lengths_of_loud = replace(lengths_of_loud, usual=max(filter(math.isfinite, usual), default=math.nan))
     return Batches(counted, True, alone, lengths_of_loud, every)
 
 
@@ -338,5 +344,9 @@ def counted(found: Batches, records: int, noise: Noise) -> tuple[int, int, tuple
         if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
             return 0, 0, (), True
     if not found.is_whole and (numerator := found.numerator(noise)) and noise.by_step.all():
-        hits, tries = round(float((numerator / noise.by_step).sum())), records * len(noise.by_step)
+        values = int((noise.scale > 0).sum()) * sum(found.by_step > 0)
+        # Fewer by what chance in the noise may add, so that the rate's lower end is none of it.
+        sizes_all = float((numerator / noise.by_step).sum()) * (1 - MANY / math.sqrt(2 * values))
+        if values >= FEWEST_VALUES:
+            hits, tries = math.floor(sizes_all), records * len(noise.by_step)
     return hits, tries, tuple(sizes) if found.is_whole else (), False

@@ -21,6 +21,9 @@ from torch.utils.hooks import RemovableHandle
 from workbench.audit.replay.recording import Layout, Recording, flat, shared
 from workbench.audit.replay.watching import EndedError, Watch, require_few
 
+FULL = 4
+"""Bytes of a number whose rounding is small beside what a record moves."""
+
 
 class WeightsWatch(Watch):
     """Reads the weights of a training's parameters, each time that a model is called.
@@ -137,6 +140,8 @@ class WeightsWatch(Watch):
                 kept.frozen = [p.detach().cpu().clone() for p in self._frozen(parameters)]
         if layout.shapes != kept.layouts[0].shapes:
             kept.untold = "the parameters that move change from step to step"
+        if any(p.element_size() < FULL for p in parameters):
+            kept.untold = "weights of 16 bits round what moves them"
         weights = flat(old)
         gradient = weights - flat(parameters)
         require_few(step, gradient.numel())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
@@ -38,6 +39,7 @@ class Silence:
         self, watch: Watch, shapes: frozenset[tuple[int, ...]], sizes: frozenset[int], records: int
     ) -> None:
         self._watch, self._shapes, self._sizes, self._records = watch, shapes, sizes, records
+        self._lock = threading.RLock()
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
         self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
@@ -122,11 +124,15 @@ class Silence:
         return drawn
 
     def torch(self, func: Any, drawn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A draw of torch's, or a comparison, as the code gets it."""
+        """A draw of torch's, or a comparison, as the code gets it; of one thread at a time."""
+        with self._lock:
+            return self._torch(func, drawn, args, kwargs)
+
+    def _torch(self, func: Any, drawn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
             shape = tuple(drawn.shape) if isinstance(drawn, Tensor) else ()
-            self._drawn = hash((self._drawn, name, shape))
+            self._drawn += hash((name, shape))  # In any order: threads draw in none.
             generator = kwargs.get("generator")
             if generator is not None:
                 self.uses(generator, lambda: generator.get_state().numpy().tobytes())

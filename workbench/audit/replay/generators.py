@@ -12,6 +12,7 @@ is mapped over a batch, and in C++. What draws nothing runs as fast as ever.
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -103,24 +104,33 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
+_muted = threading.local()
+
+
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Let draws within a draw, as Python's generators make, go unheard."""
-    held = _listeners[:]
-    _listeners.clear()
+    """Let draws of this thread within a draw, as Python's generators make, go unheard."""
+    held = getattr(_muted, "is_on", False)
+    _muted.is_on = True
     try:
         yield
     finally:
-        _listeners[:] = held
+        _muted.is_on = held
+
+
+def _listener() -> Listener | None:
+    """Who hears the draws of this thread now."""
+    heard = _listeners[-1:]
+    return heard[0] if heard and not getattr(_muted, "is_on", False) else None
 
 
 def _heard(role: str, weights_at: int, drawing: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """A draw of a role; `weights_at`: the argument that has the probabilities of a choice."""
-    if not _listeners:
+    listener = _listener()
+    if listener is None:
         return drawing(*args, **kwargs)
     with _unheard():
         drawn = drawing(*args, **kwargs)
-    listener = _listeners[-1]
     if role in (NOISE, MEAN):
         mean = kwargs.get("loc", args[0] if args else 0.0) if role == MEAN else 0.0
         return listener.numpy(drawn, mean)
@@ -148,8 +158,8 @@ def _telling(theirs: type, state: Callable[[Any], Any], roles: Mapping[str, str]
 
     def method(name: str) -> Callable[..., Any]:
         def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if _listeners:
-                _listeners[-1].uses(self, lambda: state(self))
+            if (listener := _listener()) is not None:
+                listener.uses(self, lambda: state(self))
             return _heard(roles.get(name, ""), weights_at, partial(getattr(theirs, name), self), args, kwargs)
 
         return draw
@@ -180,8 +190,8 @@ def _functions(module: Any, theirs: type, roles: Mapping[str, str], *, weights_a
     def telling(name: str, drawing: Callable[..., Any]) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:
             drawn = _heard(roles.get(name, ""), weights_at, drawing, args, kwargs)
-            if _listeners:
-                _listeners[-1].moved()
+            if (listener := _listener()) is not None:
+                listener.moved()
             return drawn
 
         return draw
@@ -221,11 +231,12 @@ def _kernel(operator: Any) -> Callable[..., Any]:
             device = torch.device(kwargs.get("device") or "cpu")
             key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(device.type))
             below = torch._C.DispatchKeySet(key)
-        if not _listeners:
+        listener = _listener()
+        if listener is None:
             return operator.redispatch(below, *args, **kwargs)
         with _unheard():
             drawn = operator.redispatch(below, *args, **kwargs)
-        return _listeners[-1].torch(operator, drawn, args, kwargs)
+        return listener.torch(operator, drawn, args, kwargs)
 
     return called
 
@@ -254,7 +265,8 @@ def own_generators() -> Iterator[None]:
 
     def laplace(self: Any, sample_shape: Any = None) -> Tensor:
         drawn = rsample(self, torch.Size() if sample_shape is None else sample_shape)
-        return _listeners[-1].laplace(drawn, self.loc) if _listeners else drawn
+        listener = _listener()
+        return drawn if listener is None else listener.laplace(drawn, self.loc)
 
     with ExitStack() as stack:
         for patched in (

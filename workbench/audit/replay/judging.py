@@ -322,7 +322,7 @@ def _of_means(
             noise_multiplier=noise,
             sampling_probability=rate,
             dataset_size=run.records,
-            dimension=run.parameters,
+            dimension=max(2, run.noise_values),
         )
 
     lower, middle, upper = (

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
@@ -34,7 +35,15 @@ from workbench.audit.replay.noise import (
 )
 from workbench.audit.replay.own import RefusedError, own_runs
 from workbench.audit.replay.recording import Layout, Recording
-from workbench.audit.replay.runs import Place, Runs, Train, agreement, chooses_otherwise, radius
+from workbench.audit.replay.runs import (
+    Place,
+    Runs,
+    Train,
+    UnequalStepsError,
+    agreement,
+    chooses_otherwise,
+    radius,
+)
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
@@ -56,6 +65,12 @@ ADDS_UP = 1e-3
 
 SAME_NORM = 1e-4
 """Norms that differ by less than this share of them are one."""
+
+ROUNDED = 100 * 2.0**-23
+"""Of the weights' length: what their rounding may be where records move them by a hundred times as much."""
+
+ALIKE = 0.01
+"""Share by which the weights' moves over gradients may differ where one rate multiplies all."""
 
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
@@ -96,7 +111,7 @@ def measured(
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
-    except RefusedError as refused:
+    except (RefusedError, UnequalStepsError) as refused:
         return NotMeasured(str(refused))
 
 
@@ -126,6 +141,10 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     ignores = difference(a, again) is None and seeds[0] < 2
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
+    if runs.tracked is not None and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
+        raise RefusedError(
+            "steps are read by the weights, whose rounding is not small beside a record's part"
+        )
     return Measured(
         steps=a.steps,
         records=len(runs.records),
@@ -158,6 +177,19 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         by_weights=runs.tracked is not None,
         **shown,
     )
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.norm())
+
+
+def _moves_alike(a: Recording) -> bool:
+    """Whether each step moves the weights by one multiple of its gradient, as a rate does that stays."""
+    moves = [
+        float((after - before).norm()) / max(float(gradient.norm()), 1e-30)
+        for before, after, gradient in zip(a.weights, a.weights[1:], a.gradients, strict=False)
+    ]
+    return len(moves) > 1 and max(moves) < (1 + ALIKE) * min(moves)
 
 
 def _different_seeds(runs: Runs, a: Recording) -> tuple[int, int]:
@@ -412,7 +444,7 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
-        "divides": batches.numerator(noise) > 0,
+        "divides": batches.numerator(noise) > 0 and _moves_alike(a),
         "follows_contents": shown.steers_sampler
         or (
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))

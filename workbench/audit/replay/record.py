@@ -89,11 +89,11 @@ def recorded(
             stack.enter_context(heard_by(noise))
         try:
             result = function()
+            watch.finish()
         except (EndedError, InputError):
             if not watch.has_ended:
                 raise
             return kept
-        watch.finish()
         watch.called.clear()
         kept.result = result() if callable(result) else result
         kept.elsewhere += len(kept.early)

@@ -20,6 +20,10 @@ Train = Callable[[list[Any], int], Any]
 """Trains on records with a seed of its own for each number from 0; returns what scores fixed records."""
 
 
+class UnequalStepsError(InputError):
+    """A training that is read by its weights does not move these as often as was forced."""
+
+
 class Runs:
     """Calls the training and counts.
 
@@ -69,7 +73,7 @@ class Runs:
         """One run, with the seed of this number; on the records that are measured unless others are given.
 
         Raises:
-            InputError: the training fails, or is read by its weights and moves these less often than forced.
+            InputError: the training fails (`UnequalStepsError` among them).
         """
         own = [dict(record) for record in (self.records if records is None else records)]
         made = recorded(
@@ -88,7 +92,7 @@ class Runs:
             keeps_noises=number not in self.noises,
         )
         if self.tracked is not None and forced is not None and most is None and made.steps != forced.steps:
-            raise InputError("a step without noise moves no weights")
+            raise UnequalStepsError("steps are read by the weights, and one without noise moves none")
         if made.noises:
             self.noises.setdefault(number, made.noises)
         self._done += 1
