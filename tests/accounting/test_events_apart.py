@@ -279,12 +279,13 @@ def cells(name: str) -> list[tuple[Values, float]]:
     return found
 
 
-SLOW = {"random allocation", "sparse vector", "shuffled batches", "best of runs"}
+MARKS = {
+    "random allocation": [pytest.mark.exhaustive],
+    **{name: [pytest.mark.slow] for name in ("sparse vector", "shuffled batches", "best of runs")},
+}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in CASES])
 def test_each_event_is_between_its_ends(name: str) -> None:
     case, told_apart = CASES[name], 0
     for u, level in cells(name):
