@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import error_line, one_line
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def reading(path: str, *, is_silent: bool = False) -> Iterator[None]:
         logging.set_verbosity_error()
     try:
         yield
-    except InputError:
+    except (InputError, UnsupportedError):
         raise
     except Exception as error:  # Libraries promise no closed list for damaged files.
         raise InputError(f"path {path!r} does not give a model: {_reason(error)}") from error

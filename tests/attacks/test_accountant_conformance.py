@@ -30,6 +30,7 @@ from workbench.attacks.accountant_checks.conformance import (
 )
 from workbench.attacks.accountant_checks.conformance.cells import RUN, cells_between, families
 from workbench.attacks.accountant_checks.conformance.questions import now
+from workbench.attacks.accountant_checks.conformance.truth import Truths
 from workbench.checks.conformance import is_unsettled
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
@@ -283,17 +284,17 @@ def _zeros() -> int:
 
 def test_wrong_bounds_of_ours_are_no_under_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: with a yardstick that is too long, the second method keeps us from blaming others."""
-    true_bounds = judging.truth
+    true_bounds = Truths.of
 
-    def too_long(question: Any) -> Bounds | None:
-        bounds = true_bounds(question)
+    def too_long(truths: Truths, question: Any) -> Bounds | None:
+        bounds = true_bounds(truths, question)
         if bounds is None:
             return None
         return Bounds(
             lower=1.5 * bounds.lower, upper=2 * bounds.upper, rigorous=bounds.rigorous, method=bounds.method
         )
 
-    monkeypatch.setattr(judging, "truth", too_long)
+    monkeypatch.setattr(Truths, "of", too_long)
     result = run_checks(Scaled(1.01), only=[GAUSSIAN]).results[0]
     assert result.status is CheckStatus.ERROR
     assert not result.under_reports
@@ -302,15 +303,15 @@ def test_wrong_bounds_of_ours_are_no_under_report(monkeypatch: pytest.MonkeyPatc
 
 
 def test_bounds_that_are_not_rigorous_need_a_second_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    true_bounds = judging.truth
+    true_bounds = Truths.of
 
-    def tight_only(question: Any) -> Bounds | None:
-        bounds = true_bounds(question)
+    def tight_only(truths: Truths, question: Any) -> Bounds | None:
+        bounds = true_bounds(truths, question)
         if bounds is None:
             return None
         return Bounds(lower=bounds.lower, upper=bounds.upper, rigorous=False, method="tight")
 
-    monkeypatch.setattr(judging, "truth", tight_only)
+    monkeypatch.setattr(Truths, "of", tight_only)
     confirmed = run_checks(Scaled(0.9), only=[GAUSSIAN]).results[0]
     assert confirmed.status is CheckStatus.FAILED
     assert all(report.confirmed_by for report in confirmed.under_reports)

@@ -60,7 +60,7 @@ def test_an_attack_too_weak_for_the_claim_is_told(capsys: pytest.CaptureFixture[
         ("--confidence nan", "--confidence must be in (0.5, 1), got nan"),
         ("--seed -1", "--seed must be a whole number >= 0, got -1"),
         ("--fault nois", "unknown fault 'nois'; did you mean 'noise'?"),
-        ("--cost-from none.json", "none.json is no report of an audit"),
+        ("--cost-from none.json", "cannot read none.json: No such file or directory"),
         ("--json .", "--json must be a file"),
     ],
 )

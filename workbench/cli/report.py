@@ -27,7 +27,7 @@ from workbench.cli.parameters import StudyName
 from workbench.cli.starting_points import build_bases, fetch, folders_of
 from workbench.core.arguments import require_count
 from workbench.core.one_line import one_line
-from workbench.core.outputs import write_atomically
+from workbench.core.outputs import require_file_place, write_atomically
 from workbench.studies.report import Replication, ReplicationFinding
 from workbench.studies.reporting import Format, ReportResult, counts, shipped_study
 from workbench.studies.reporting import report as make
@@ -112,6 +112,8 @@ def report(options: ReportOptions) -> int:
     for name, value, least in (("recompute", options.recompute, 1), ("draw", options.draw, 0)):
         if value is not None:
             require_count(name, value, least=least)
+    if options.export is not None:
+        require_file_place("--export", options.export)
     if options.recompute is not None:
         return _recompute(options, options.recompute)
     result = make(
