@@ -90,6 +90,7 @@ def moment(sigma: float, steps: int, order: int) -> float:
     return math.factorial(order) * power[order] / steps**order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 2), (1.0, 20), (2.0, 10)])
 def test_the_upper_end_is_below_the_renyi_one(sigma: float, steps: int) -> None:
     event = RandomAllocation(noise_multiplier=sigma, steps=steps)

@@ -93,6 +93,7 @@ def test_no_queries_leave_the_upper_end(
         assert both <= twice.upper * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "query", "cutoff", "monotone", "adjacency"), CELLS)
 def test_few_queries_of_two_heights_attain_the_lower_end(
     threshold: float, query: float, cutoff: int, monotone: bool, adjacency: Adjacency

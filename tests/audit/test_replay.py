@@ -154,7 +154,8 @@ def _quick(quick: str, names: Iterable[str]) -> list[Any]:
     return [name if name == quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", _quick("by_hand", by_hand.CORRECT))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_hand.CORRECT)
 def test_steps_by_hand_are_read_by_the_weights(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
     assert isinstance(found, Replayed)
@@ -170,7 +171,7 @@ def test_a_training_of_one_step_is_read_by_its_weights() -> None:
     assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
 
 
-@pytest.mark.parametrize("name", by_hand.REFUSED)
+@pytest.mark.parametrize("name", _quick("of_tensors", by_hand.REFUSED))
 def test_what_weights_do_not_show_as_steps_is_not_measured(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('by_hand.py')}:{name}")
     assert isinstance(found, NotMeasured)

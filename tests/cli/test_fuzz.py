@@ -10,11 +10,12 @@ import json
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from workbench.audit.claims import claimed
@@ -146,12 +147,14 @@ def test_a_parser_answers_or_refuses(name: str, tmp_path: Path) -> None:
 def test_a_parser_answers_or_refuses_for_long(name: str, tmp_path: Path) -> None:
     end = time.process_time() + SLOW_CPU_SECONDS / len(PARSERS)
 
-    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of(spoilt(PARSERS[name][1]), st.binary(max_size=400)))
-    def tried(content: bytes) -> None:
-        answers_or_refuses(name, tmp_path, content)
+    for number in takewhile(lambda _: time.process_time() < end, count()):
 
-    while time.process_time() < end:
+        @seed(number)
+        @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(st.one_of(spoilt(PARSERS[name][1]), st.binary(max_size=400)))
+        def tried(content: bytes) -> None:
+            answers_or_refuses(name, tmp_path, content)
+
         tried()
 
 

@@ -8,10 +8,11 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -213,6 +214,15 @@ def ended(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, st
     return code, captured.err
 
 
+def thinned(kinds: Iterable[str]) -> list[Any]:
+    """Every kind of file with each of these; a third of the pairs, in which all occur, are quick."""
+    return [
+        pytest.param(name, kind, marks=() if (row + column) % 3 == 0 else pytest.mark.slow)
+        for row, name in enumerate(TARGETS)
+        for column, kind in enumerate(kinds)
+    ]
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_untouched_file_is_read(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     target = TARGETS[name]
@@ -222,8 +232,7 @@ def test_the_untouched_file_is_read(name: str, capsys: pytest.CaptureFixture[str
     assert target.says in said
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(("name", "state"), thinned(STATES))
 def test_a_spoilt_file_is_refused_in_one_line(
     name: str, state: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,8 +245,7 @@ def test_a_spoilt_file_is_refused_in_one_line(
     assert is_read or code == 2
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(("name", "place"), thinned(PLACES))
 def test_what_is_no_file_is_refused_in_one_line(
     name: str, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ def test_what_the_plan_refuses_is_named_as_the_option(
     assert f"{flag} must be" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "flag"), NUMBERS)
 def test_any_number_is_answered_or_refused(name: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "accountants check":

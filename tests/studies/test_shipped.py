@@ -160,6 +160,7 @@ def test_the_tolerance(shipped_value: float, here: float, agrees: bool) -> None:
 SHIPPED = [name for name in study_names() if shipped.read(name) is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_is_of_todays_study(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
