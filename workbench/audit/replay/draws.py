@@ -174,7 +174,8 @@ class Silence:
         To be asked at the end of an interval (`end_interval`).
         """
         states = (*(state.numpy().tobytes() for state in random_states()), *self._states)
-        return hash((self._drawn, *states, *(state() for state in self._generators)))
+        # The sum, as threads meet their generators in any order.
+        return hash((self._drawn, *states, sum(hash(state()) for state in self._generators)))
 
     def uses(self, key: object, state: Callable[[], Any]) -> None:
         """A generator is drawn from, whose state tells two runs apart."""
