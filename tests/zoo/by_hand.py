@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import grad
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
@@ -43,17 +44,14 @@ class OfNewData(ByHand):
 
 
 class RecordByRecord(ByHand):
-    """The loop of a first lesson: one record, backward, clip, add."""
+    """The loop of a first lesson: one record, its gradient, clip, add."""
 
     def per_record(self, batch: Tensor) -> Gradients:
         found: dict[str, list[Tensor]] = {name: [] for name in self.parameters}
         for place in batch:
-            self.network.zero_grad()
-            functional.cross_entropy(
-                self.network(self.images[place][None]), self.labels[place][None]
-            ).backward()
-            for name, parameter in self.parameters.items():
-                found[name].append(parameter.grad.clone())
+            loss = functional.cross_entropy(self.network(self.images[place][None]), self.labels[place][None])
+            for name, own in zip(self.parameters, grad(loss, tuple(self.parameters.values())), strict=True):
+                found[name].append(own)
         return {
             name: torch.stack(own) if own else torch.zeros(0, *self.parameters[name].shape)
             for name, own in found.items()

@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -249,20 +248,17 @@ def first_numbers(drawn: Any) -> FloatArray:
 
 @contextmanager
 def gradients_told_to(told: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Tell of each gradient that is about to be computed: of what, and by what, if that is named."""
+    """Tell of each gradient that is about to be computed: of what, and by what, if that is named.
 
-    def telling(call: Callable[..., Any]) -> Callable[..., Any]:
-        place = list(signature(call).parameters).index("inputs")
+    By all names under which a file may have `torch.autograd.grad` or `backward`.
+    """
+    call = torch.autograd._engine_run_backward
 
-        def computed(*args: Any, **kwargs: Any) -> Any:
-            of = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))
-            told(of, args[place] if len(args) > place else kwargs.get("inputs"))
-            return call(*args, **kwargs)
+    def computed(
+        of: Any, given: Any, keeps_graph: Any, makes_graph: Any, by: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        told(of, by or None)
+        return call(of, given, keeps_graph, makes_graph, by, *args, **kwargs)
 
-        return computed
-
-    with (
-        patch.object(torch.autograd, "backward", telling(torch.autograd.backward)),
-        patch.object(torch.autograd, "grad", telling(torch.autograd.grad)),
-    ):
+    with patch.object(torch.autograd, "_engine_run_backward", computed):
         yield

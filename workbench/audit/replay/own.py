@@ -34,8 +34,8 @@ def own_runs(runs: Runs) -> tuple[Recording, Recording, bool]:
         runs.noises.clear()
         try:
             return _by_weights(runs)
-        except (RefusedError, InputError):
-            raise refused from None
+        except (RefusedError, InputError) as also:
+            raise RefusedError(f"{refused}; and read by the weights: {also}") from None
 
 
 def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
