@@ -769,6 +769,20 @@ def test_noise_that_is_the_same_under_each_seed_counts_once() -> None:
     assert along_moves(lambda: drawn, moves, seeds=0)[1] == once
 
 
+def test_a_ratio_that_chance_may_have_made_is_asked_of_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two tests errs with one in five here, so that a third of all replays would."""
+    monkeypatch.setattr("workbench.audit.replay.along.RARE", 0.2)
+    generator = torch.Generator().manual_seed(5)
+
+    def draw() -> Tensor:
+        return torch.randn(20, 60, generator=generator)
+
+    moves = torch.nn.functional.normalize(draw(), dim=1)
+    once, twice = ([along_moves(draw, moves, seeds=seeds)[0] > 1.0 for _ in range(80)] for seeds in (0, 20))
+    assert sum(once) > 15
+    assert sum(twice) < 0.5 * sum(once)
+
+
 class Seeds(Runs):
     """Runs whose noise is drawn by a function."""
 

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from workbench.audit.replay.noise import RARE, Noise
+from workbench.audit.replay.noise import RARE, UNSEEN, Noise
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs
 from workbench.audit.replay.watching import MOST_NUMBERS
@@ -44,7 +44,8 @@ def along(
     smaller differences, where coordinates are independent but have scales of their own.
 
     Where this is too few numbers, noise of other seeds is drawn at the same weights. How many there are is
-    known before any noise is looked at.
+    known before any noise is looked at. A ratio that chance may well have made (`UNSEEN`) is asked of as many
+    seeds again, and these alone say whether it is above 1; its upper end stays.
 
     Args:
         a, b: A run, and the same without noise.
@@ -61,20 +62,36 @@ def along(
     # Steps that differ are known by the noise of this seed only.
     enough = math.ceil(ENOUGH / min(compared.directions, compared.spread))
     more = 0 if noise.differs else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
-    runs.expect(2 * more)
-    for number in range(1, 1 + more):
-        with suppress(InputError):
-            one, other = (runs(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
-            if one.draws == other.draws:
-                compared.add(one, other)
-    return compared.found()
+
+    def take(numbers: range) -> None:
+        runs.expect(2 * len(numbers))
+        for number in numbers:
+            with suppress(InputError):
+                one, other = (runs(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
+                if one.draws == other.draws:
+                    compared.add(one, other)
+
+    take(range(1, 1 + more))
+    found = compared.ratios()
+    most = max(ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found)
+    if UNSEEN <= min(map(_chance, found)) < RARE and not noise.differs:
+        compared.noises.clear()
+        take(range(1 + more, 2 + 2 * more))
+        found = compared.ratios() if compared.noises else found
+    return max([1.0, *(ratio for ratio, count in found if _chance((ratio, count)) < RARE)]), most
+
+
+def _chance(found: tuple[float, float]) -> float:
+    """The probability of a mean of so many independent squares that is this large, where it should be 1."""
+    ratio, count = found
+    return float(chi2.sf(ratio * count, count))
 
 
 class _Compared:
     """The squares of noise along the moves of records, over steps and seeds.
 
     `directions`: on how many the noise of a seed is projected. `spread`: so many independent squares have a
-    mean as spread as the weighted one of a seed. `size`: numbers of a seed's noise.
+    mean as spread as the weighted one of a seed. `size`: numbers of a seed's noise. `noises`: of each seed.
     """
 
     def __init__(self, b: Recording, noise: Noise, places: Sequence[Place]) -> None:
@@ -90,40 +107,37 @@ class _Compared:
                 squares += float(moves[1].square().sum())
         self.spread = self._steps**2 / squares if squares else 0.0
         self.size = len(self._clean) * len(self._coordinates)
-        self._noises: list[Tensor] = []
+        self.noises: list[Tensor] = []
 
     def add(self, one: Recording, other: Recording) -> None:
         """Take the noise between two runs of all steps, unless it is that of an earlier seed."""
         if min(one.steps, other.steps) <= self._clean[-1]:
             return
         drawn = torch.stack([self._drawn(one, other, step).float() for step in self._clean])
-        if any(float((drawn - known).norm()) <= SAME * float(known.norm()) for known in self._noises):
+        if any(float((drawn - known).norm()) <= SAME * float(known.norm()) for known in self.noises):
             return
-        self._noises.append(drawn)
+        self.noises.append(drawn)
 
-    def found(self) -> tuple[float, float]:
-        """The larger ratio that is above 1 by more than chance, else 1; and the larger upper end."""
+    def ratios(self) -> list[tuple[float, float]]:
+        """The two ratios of variances, each with the number of independent squares behind it."""
         # The scales are again those of all this noise: one seed's would be less well known than the ratios.
         _, group = torch.unique(self._noise.scale[self._coordinates], return_inverse=True)
-        squares = torch.stack([drawn.double().square().mean(dim=0) for drawn in self._noises]).mean(dim=0)
+        squares = torch.stack([drawn.double().square().mean(dim=0) for drawn in self.noises]).mean(dim=0)
         mean = torch.zeros(int(group.max()) + 1, dtype=torch.float64)
         mean = mean.scatter_reduce(0, group, squares, "mean", include_self=False)[group]
         projected = weighed = 0.0
         for row, step in enumerate(self._clean):
             if (moves := self._moves(step)) is None:
                 continue
-            for drawn in self._noises:
+            for drawn in self.noises:
                 seen = drawn[row] / mean.sqrt()
                 projected += float((moves[0] @ seen).square().sum())
                 weighed += float(moves[1] @ seen.square())
-        seeds = len(self._noises)
-        found = [
+        seeds = len(self.noises)
+        return [
             (projected / (seeds * self.directions), seeds * self.directions),
             (weighed / (seeds * self._steps), seeds * self.spread),
         ]
-        over = [ratio for ratio, count in found if chi2.sf(ratio * count, count) < RARE]
-        most = [ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found]
-        return max([1.0, *over]), max(most)
 
     def _drawn(self, one: Recording, other: Recording, step: int) -> Tensor:
         return self._noise.seen(one.gradients[step] - other.gradients[step], step, self._coordinates)

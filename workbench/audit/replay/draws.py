@@ -252,7 +252,7 @@ def gradients_told_to(told: Callable[[Any, Any], None]) -> Iterator[None]:
 
     By all names under which a file may have `torch.autograd.grad` or `backward`.
     """
-    call = torch.autograd._engine_run_backward
+    call = torch.autograd.graph._engine_run_backward
 
     def computed(
         of: Any, given: Any, keeps_graph: Any, makes_graph: Any, by: Any, *args: Any, **kwargs: Any
