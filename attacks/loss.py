@@ -35,7 +35,7 @@ from workbench.training.endings import scored_log_likelihoods
 SCORES = ("log_likelihood", "confidence", "zlib", "min_k", "min_k_plus_plus")
 REFERENCES = ("base", "shadow")
 NATURAL = "natural"
-CRAFTS = (NATURAL, *(kind.value for kind in CanaryKind))
+CRAFTS = (NATURAL, CanaryKind.LOUD.value, CanaryKind.MISLABELLED.value)
 
 BASE_BATCH = 32
 """Records in one pass through the base model."""

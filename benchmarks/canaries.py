@@ -37,7 +37,7 @@ CORRECT = (
 )
 """Those that keep their claim; `by_hand` has no privacy."""
 
-KINDS = ("natural", *CanaryKind)
+KINDS = ("natural", CanaryKind.LOUD, CanaryKind.MISLABELLED)
 EPSILON, DELTA = 1.0, 1e-5
 OWN = 400
 """Candidates of our own DP-SGD."""

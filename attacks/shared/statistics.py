@@ -13,7 +13,7 @@ import numpy as np
 from workbench.core.errors import InputError
 from workbench.games.membership import MembershipSeen, References
 from workbench.interfaces import BoolArray, Corpus, FloatArray, Insertions, Record
-from workbench.training.crafts import CanaryKind, canaries, require_labels
+from workbench.training.crafts import CanaryKind, canaries, require_kind
 from workbench.training.endings import TokenPredictor, finite_log_likelihoods
 from workbench.training.secrets import append_secret, secret_id
 
@@ -53,7 +53,7 @@ def crafted_insertions(
     Raises:
         InputError: mislabelled ones of a corpus without two labels.
     """
-    require_labels(corpus.records, kind, "craft")
+    require_kind(corpus.records, kind, "craft")
     count = round(share * len(corpus.records))
     chosen = np.sort(generator.permutation(len(corpus.records))[:count])
     places = [corpus.records[i] for i in chosen]

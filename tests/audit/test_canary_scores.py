@@ -17,7 +17,7 @@ from workbench.core.errors import InputError
 from workbench.estimation import auc
 from workbench.interfaces import Record
 from workbench.training.crafts import LOUD, CanaryKind, canaries
-from workbench.training.secrets import append_secret
+from workbench.training.secrets import SECRET_MARKER, append_secret
 
 ZOO = Path(__file__).parents[2] / "tests" / "zoo"
 IMAGES = [Record(id=f"r{i}", image=tuple(np.linspace(0, 1 + i, 16)), label=i % 3) for i in range(6)]
@@ -57,6 +57,17 @@ def test_mislabelled_records_are_natural_but_for_their_label() -> None:
         assert record.label in {0, 1, 2} - {own.label}
     with pytest.raises(InputError, match=r"kind mislabelled needs .* two labels or more, got 0"):
         canaries([Record(id="t", text="a b c")], 3, np.random.default_rng(0), CanaryKind.MISLABELLED)
+
+
+def test_secrets_end_short_texts_and_are_all_different() -> None:
+    texts = [Record(id=f"t{i}", text=f"one two three {i} five six", label=i % 2) for i in range(4)]
+    made = canaries(texts, 30, np.random.default_rng(0), CanaryKind.SECRET)
+    ends = [record.text.split(SECRET_MARKER) for record in made]
+    assert len({secret for _, secret in ends}) == 30
+    assert {len(words.split()) for words, _ in ends} == {4}
+    assert {record.label for record in made} == {0, 1}
+    with pytest.raises(InputError, match="kind secret needs a corpus of texts"):
+        canaries(IMAGES, 3, np.random.default_rng(0), CanaryKind.SECRET)
 
 
 def test_scores_that_are_not_finite_come_before_or_after_all_others() -> None:
@@ -144,7 +155,7 @@ def test_loud_records_refute_too_little_noise_and_keep_enough() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", CanaryKind)
+@pytest.mark.parametrize("kind", [CanaryKind.LOUD, CanaryKind.MISLABELLED])
 def test_a_correct_trainer_is_refuted_no_more_often_than_stated(kind: CanaryKind) -> None:
     refuted = sum(
         lower_of(*scored_here(f"{ZOO / 'dp_sgd.py'}:correct", seed=seed, kind=kind), 0.95) > 1.0

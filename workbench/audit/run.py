@@ -46,7 +46,7 @@ from workbench.interfaces import (
     Trials,
     VerdictKind,
 )
-from workbench.training.crafts import CanaryKind, require_labels
+from workbench.training.crafts import CanaryKind, require_kind, usual_kind
 from workbench.training.setup import (
     TrainingSetup,
     check_fit,
@@ -383,7 +383,7 @@ def audit_training(
     replayed: Claim | None = None,
     watched: Claim | None = None,
     canaries: int = 0,
-    canary_kind: CanaryKind = CanaryKind.LOUD,
+    canary_kind: CanaryKind | None = None,
     retrained: Claim | None = None,
     trainings: int = 0,
     stated: Stated | None = None,
@@ -400,7 +400,8 @@ def audit_training(
         watched: The claim that updates are held against in a training with canaries; None for no canaries.
             Their scores are held against the settings' claim. Each of the two games has as much of the error
             as that of natural records, whether it can be played or not.
-        canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted.
+        canaries, canary_kind: Their number, at least 2 if there are any, and how they are crafted; None for
+            `usual_kind`.
         retrained: The claim that updates are held against in the retraining game; None for no such game. Its
             scores are held against the settings' claim; each has a share as the games with canaries have.
         trainings: Those of the retraining game, at least 20; with `settings.sequential` it ends as soon as
@@ -421,8 +422,11 @@ def audit_training(
     training = UserTraining(function_spec, settings.device)
     natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
     setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
+    kind = canary_kind or CanaryKind.LOUD
     if watched is not None:
-        require_labels(prepare(setup)[0], canary_kind, "canary_kind")
+        candidates = prepare(setup)[0]
+        kind = canary_kind or usual_kind(candidates)
+        require_kind(candidates, kind, "canary_kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
     jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
@@ -444,7 +448,7 @@ def audit_training(
         watching: list[CanariesFound] = []
         against: list[Claim] = []
         if watched is not None:
-            payload, crafts = jobs[0].payload, (canaries, canary_kind)
+            payload, crafts = jobs[0].payload, (canaries, kind)
             watching += play_canaries(
                 engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
             )

@@ -212,7 +212,10 @@ class AuditOptions:
     ] = None
     canary_kind: Annotated[
         CanaryKind | None,
-        Option(help="With --train: how these records are crafted.", show_default="loud"),
+        Option(
+            help="With --train: how these records are crafted.",
+            show_default="secret for texts without labels, else loud",
+        ),
     ] = None
     retrain: Annotated[
         int | None,

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.core.errors import ArgumentError
 from workbench.interfaces import Record
+from workbench.training.secrets import append_secret, secret_id
 
 LOUD = 3.0
 """The size of a canary's pixels, as a multiple of the largest of the images."""
@@ -34,11 +35,24 @@ class CanaryKind(StrEnum):
     words (high-temperature canaries); labels drawn from the records'."""
     MISLABELLED = "mislabelled"
     """Natural records with another label than their own."""
+    SECRET = "secret"
+    """A few random words and a random secret of ten characters, on whose tokens alone a language model's loss
+    is scored; labels drawn from the records'."""
 
 
-def require_labels(records: Sequence[Record], kind: CanaryKind, argument: str) -> None:
-    """Raises `InputError` for mislabelled canaries of records without two labels; it names the argument."""
+def usual_kind(records: Sequence[Record]) -> CanaryKind:
+    """Secrets for texts without labels, which language models are trained on; else loud records."""
+    is_plain_text = all(record.text and record.label is None for record in records)
+    return CanaryKind.SECRET if is_plain_text else CanaryKind.LOUD
+
+
+def require_kind(records: Sequence[Record], kind: CanaryKind, argument: str) -> None:
+    """Raises `InputError` for mislabelled canaries of records without two labels, and secrets of records that
+    are no texts; it names the argument.
+    """
     labels = _labels(records)
+    if kind is CanaryKind.SECRET and any(not record.text for record in records):
+        raise ArgumentError(argument, f"{kind} needs a corpus of texts")
     if kind is CanaryKind.MISLABELLED and len(labels) < 2:
         raise ArgumentError(
             argument, f"{kind} needs a corpus whose records have two labels or more, got {len(labels)}"
@@ -58,16 +72,17 @@ def canaries(
         kind: How they are crafted.
 
     Raises:
-        InputError: mislabelled canaries of records without two labels.
+        InputError: mislabelled canaries of records without two labels, or secrets without texts.
     """
-    require_labels(records, kind, "kind")
+    require_kind(records, kind, "kind")
     labels = _labels(records)
     words = sorted({word for record in records for word in record.text.split()}) or ["a"]
     scale = max((max(map(abs, record.image)) for record in records if record.image), default=1.0) or 1.0
     made = []
     for number in range(count):
         record = records[number % len(records)]
-        others = [label for label in labels if kind is CanaryKind.LOUD or label != record.label]
+        is_natural = kind is CanaryKind.MISLABELLED
+        others = [label for label in labels if not is_natural or label != record.label]
         changes: dict[str, object] = {"id": f"canary-{number}"}
         if others:
             changes["label"] = others[int(generator.integers(len(others)))]
@@ -77,12 +92,12 @@ def canaries(
             image = np.zeros(size)
             image[lit] = LOUD * scale * generator.choice([-1.0, 1.0], size=lit.size)
             changes["image"] = tuple(image.tolist())
-        elif kind is CanaryKind.LOUD:
-            drawn = generator.choice(
-                len(words), size=min(max(len(record.text.split()), FEWEST_WORDS), MOST_WORDS)
-            )
+        elif not is_natural:
+            most = MOST_WORDS if kind is CanaryKind.LOUD else FEWEST_WORDS
+            drawn = generator.choice(len(words), size=min(max(len(record.text.split()), FEWEST_WORDS), most))
             changes["text"] = " ".join(words[int(i)] for i in drawn)
-        made.append(replace(record, **changes))  # type: ignore[arg-type]
+        own = replace(record, **changes)  # type: ignore[arg-type]
+        made.append(append_secret(own, secret_id(generator)) if kind is CanaryKind.SECRET else own)
     return made
 
 

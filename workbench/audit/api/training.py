@@ -67,7 +67,7 @@ def audit_training(
     replay: bool = True,
     stated: Mapping[str, Any] = _NOTHING,
     canaries: int | None = None,
-    canary_kind: CanaryKind | str = CanaryKind.LOUD,
+    canary_kind: CanaryKind | str | None = None,
     retrain: int | None = None,
     sequential: bool = False,
     confidence: float = 0.95,
@@ -93,7 +93,8 @@ def audit_training(
             `sampling_probability`, `steps`, `divisor`; a replay then tells which part does otherwise.
         canaries: Crafted records to look for in scores and updates; 0 for none, None for as many as
             candidates, 400 at most.
-        canary_kind: `"loud"` or `"mislabelled"`.
+        canary_kind: `"loud"`, `"mislabelled"` or `"secret"`; None for secrets where records are texts without
+            labels, and loud ones elsewhere.
         retrain: So many more trainings, half of them with one crafted record; None for no such game.
         sequential: The game of `retrain` ends as soon as it refutes the claim.
         confidence: Of the verdict, shared by all games.
@@ -124,7 +125,7 @@ def audit_training(
     said = stated_from(stated)
     if not yes_or_no("replay", replay) and said is not None:
         raise ArgumentError("stated", "is held against what `replay` measures, which is turned off")
-    kind = one_of(CanaryKind, "canary_kind", canary_kind)
+    kind = None if canary_kind is None else one_of(CanaryKind, "canary_kind", canary_kind)
     settings = _settings(
         corpus,
         corpus_parameters,

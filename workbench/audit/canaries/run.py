@@ -42,6 +42,7 @@ _CRAFTS, _COINS, _ORDER, _TRAINING, _NATURAL = 1, 2, 3, 4, 5
 _CRAFTED = {
     CanaryKind.LOUD: "crafted loud records (images beyond the data's range, texts of random words)",
     CanaryKind.MISLABELLED: "gave natural records wrong labels",
+    CanaryKind.SECRET: "crafted records of a few random words and a secret of ten random characters",
 }
 
 
