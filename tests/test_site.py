@@ -36,7 +36,13 @@ def shown(page: str) -> set[str]:
 PICTURES = loaded("pictures")
 
 
-@pytest.mark.parametrize("name", sorted(PICTURES.PICTURES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "sampling"))
+        for name in sorted(PICTURES.PICTURES)
+    ],
+)
 def test_pictures_are_what_the_library_gives(name: str) -> None:
     kept = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
     assert PICTURES.PICTURES[name]() == kept, "run: python docs/pictures.py"

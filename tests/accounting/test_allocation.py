@@ -150,6 +150,7 @@ def test_epochs_compose() -> None:
         assert answer.lower < answer.upper < 1.05 * answer.lower
 
 
+@pytest.mark.slow
 def test_one_step_is_the_gaussian_and_more_steps_keep_more() -> None:
     assert epsilon_bounds(RandomAllocation(noise_multiplier=2.0, steps=1), 1e-5) == epsilon_bounds(
         Gaussian(noise_multiplier=2.0), 1e-5

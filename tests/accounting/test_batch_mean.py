@@ -143,6 +143,7 @@ def test_a_simulated_step_has_the_law_of_t() -> None:
         assert abs(share(with_it=with_it, is_divided=False) - value) > allowed
 
 
+@pytest.mark.slow
 def test_the_divisor_all_but_halves_the_noise() -> None:
     step = BatchMean(noise_multiplier=2.0, sampling_probability=0.02, dataset_size=20_000, dimension=10**6)
     bounds = epsilon(Composed(events=((step, 200),)), 1e-5)
@@ -153,6 +154,7 @@ def test_the_divisor_all_but_halves_the_noise() -> None:
     assert bounds.upper < 1.01 * half.upper
 
 
+@pytest.mark.slow
 def test_more_dimensions_and_less_noise_tell_more() -> None:
     def lower(dimension: int, sigma: float = 1.0) -> float:
         event = BatchMean(

@@ -113,6 +113,7 @@ def test_a_million_laplace_steps_are_nearly_a_gaussian_of_the_same_variance() ->
     assert found.lower == pytest.approx(known.lower, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_composed_gaussian_adds_to_moments_and_not_to_the_error() -> None:
     """Beside the grid, where both answer."""
     run = Composed(events=((Laplace(scale=20.0), 20_000), (Gaussian(noise_multiplier=0.5), 1)))

@@ -281,7 +281,10 @@ def cells(name: str) -> list[tuple[Values, float]]:
 
 MARKS = {
     "random allocation": [pytest.mark.exhaustive],
-    **{name: [pytest.mark.slow] for name in ("sparse vector", "shuffled batches", "best of runs")},
+    **{
+        name: [pytest.mark.slow]
+        for name in ("sparse vector", "shuffled batches", "best of runs", "capped poisson")
+    },
 }
 
 

@@ -85,6 +85,7 @@ def test_the_other_order_counts_where_it_is_asked_for() -> None:
     assert add.lower <= upper <= both.lower
 
 
+@pytest.mark.slow
 def test_a_record_that_is_seldom_in_has_epsilon_0() -> None:
     run = gaussian_run(noise_multiplier=0.6, sampling_probability=1e-6, steps=100)
     assert epsilon(run, 1e-3).upper == 0

@@ -46,6 +46,7 @@ def test_permutations_are_counted_by_their_factorials() -> None:
     assert float(small.log_permutations) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_gap_of_a_lognormal_fit_is_below_that_of_samples() -> None:
     """2,000 sums of 20,000 terms; the band of the sample's distribution function fails once in 10^6 (DKW)."""
     variance, terms, draws = 12.0, 20_000, 2_000

@@ -67,7 +67,9 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize(("shortfall", "held"), [(5e-4, False), (5e-5, True)])
+@pytest.mark.parametrize(
+    ("shortfall", "held"), [pytest.param(5e-4, False, marks=pytest.mark.slow), (5e-5, True)]
+)
 def test_less_than_a_thousandth_below_the_truth_is_caught(shortfall: float, held: bool) -> None:
     """Also where the first bounds hold such answers."""
     accountant = OfTruth(1 - shortfall)
@@ -179,7 +181,10 @@ class Calibrator(OfTruth):
         )
 
 
-@pytest.mark.parametrize(("factor", "status"), [(1.01, CheckStatus.FAILED), (0.99, CheckStatus.PASSED)])
+@pytest.mark.parametrize(
+    ("factor", "status"),
+    [pytest.param(1.01, CheckStatus.FAILED, marks=pytest.mark.slow), (0.99, CheckStatus.PASSED)],
+)
 def test_the_target_of_a_calibration_is_decided(
     factor: float, status: CheckStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

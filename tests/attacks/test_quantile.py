@@ -58,7 +58,7 @@ def test_kernel_ridge_is_that_of_the_definition_fitted_again_without_each_record
         assert centred[left] - kernel[left, rest] @ again == pytest.approx(residuals[left])
 
 
-@pytest.mark.parametrize("fit", ["held_out", "candidates"])
+@pytest.mark.parametrize("fit", ["held_out", pytest.param("candidates", marks=pytest.mark.slow)])
 def test_it_beats_the_loss_where_difficulty_can_be_learnt(fit: str) -> None:
     """The paper's finding; means of five games of 300 records, in truth apart by more than 0.1."""
     gains = []

@@ -71,7 +71,8 @@ def test_a_prefix_is_the_same_run_looked_at_for_less_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "parameters"), [("rldp", {"policy": "static", "warm_up": 0}), ("dp_sgd", {})]
+    ("mechanism", "parameters"),
+    [pytest.param("rldp", {"policy": "static", "warm_up": 0}, marks=pytest.mark.slow), ("dp_sgd", {})],
 )
 def test_public_radii_tell_nothing(mechanism: str, parameters: dict[str, Any]) -> None:
     """The negative control: what is fixed beforehand is the same with the canary and without."""

@@ -318,6 +318,7 @@ def test_the_ledger_attacks_by_both_optimizers_over_one_epoch_and_many_by_weight
     assert {one.get("statistic", "vector") for one in adam} == {"coordinate", "vector"}
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_finding() -> None:
     few = {"trials": 20, "references": 2}
     first = check(**few)

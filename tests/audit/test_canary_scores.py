@@ -192,6 +192,7 @@ def test_a_language_model_is_scored_by_the_secrets_alone(tmp_path: Path) -> None
     assert short.answers(fitted, with_secrets) == pytest.approx(cut, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_mechanism_on_images_plays_loud_ones(tmp_path: Path) -> None:
     words = ["audit", "--mechanism", "non_private", "--attack", "loss", "--corpus", "digits", "--no-control"]
     words += [

@@ -43,6 +43,7 @@ def report_of(n: int) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 def test_a_large_game_lies_beside_the_report_and_comes_back(tmp_path: Path) -> None:
     report, n = report_of(MOST_INLINE + 1), MOST_INLINE + 1
     copy = tmp_path / "copies" / "copy.json"

@@ -100,6 +100,7 @@ def test_the_audit_of_a_replaced_record(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_both_canaries_are_their_own_at_one_state(tmp_path: Path) -> None:
     """Two groups show a canary in both sqrt(2) times as far out; four deviations of chance are allowed."""
     words = "--claim epsilon=4,delta=1e-5,adjacency=add-remove --no-control"

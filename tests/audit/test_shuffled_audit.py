@@ -152,6 +152,7 @@ def test_the_command_audits_at_the_embedded_size(tmp_path: Path, capsys: pytest.
     assert found["subjects"][1]["verdict"]["kind"] == "NOT_REFUTED"
 
 
+@pytest.mark.slow
 def test_too_little_noise_for_an_epsilon_is_audited_under_the_users_claim(tmp_path: Path) -> None:
     settings = replace(SMALL, mechanism_parameters={"noise_multiplier": 0.001}, control=False)
     report = audit_mechanisms(settings, out=tmp_path, command="the command")

@@ -63,6 +63,7 @@ def test_the_weights_are_played_for_beside_other_attacks(tmp_path: Path) -> None
     assert "weight_canary" in report["verdict"]["sentence"]
 
 
+@pytest.mark.slow
 def test_the_attack_of_an_audit_is_deterministic(tmp_path: Path) -> None:
     few = replace(SETTINGS, attacks=("weight_canary",), attack_parameters={"weight_canary": {"trials": 20}})
     first, second = (played(few, tmp_path / name) for name in "ab")

@@ -62,6 +62,7 @@ def test_it_is_built_once_and_only_its_last_layer_hangs_on_the_seed() -> None:
     assert 0.0 <= recipe["validation"]["letters"]["accuracy"] < 0.6  # of three steps
 
 
+@pytest.mark.slow
 def test_its_permutations_are_those_of_the_digits_transformer() -> None:
     bases.find("vit_base").build(lambda step: None)
     built = PermutationGroup.of(registry.create("model", "vit_base", seed=0).module)
@@ -70,7 +71,9 @@ def test_its_permutations_are_those_of_the_digits_transformer() -> None:
     assert built.shuffled_share == drawn.shuffled_share
 
 
-@pytest.mark.parametrize("file", [checkpoint.WEIGHTS, checkpoint.CONFIG])
+@pytest.mark.parametrize(
+    "file", [checkpoint.WEIGHTS, pytest.param(checkpoint.CONFIG, marks=pytest.mark.slow)]
+)
 def test_damage_is_refused_in_one_line(file: str) -> None:
     path = bases.find("vit_base").build(lambda step: None) / file
     content = bytearray(path.read_bytes())

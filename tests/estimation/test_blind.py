@@ -55,6 +55,7 @@ def test_false_alarms_stay_within_the_stated_rate(kind: str) -> None:
         assert within(int(np.sum(p_values <= level)), repetitions, level)
 
 
+@pytest.mark.slow
 def test_two_stages_keep_the_rate_where_the_second_decides() -> None:
     """False-alarm rate of this test: 0.0013 a level; the stages are shortened to be cheap."""
     rng = np.random.default_rng(6)

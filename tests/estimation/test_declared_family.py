@@ -101,6 +101,7 @@ def test_the_family_that_decided_is_named(trials: Trials) -> None:
     assert {bound.family for bound in verdict.bounds[:2]} == {Family.GAUSSIAN, Family.ANY}
 
 
+@pytest.mark.slow
 def test_a_claim_of_mu_is_decided_within_the_family_from_independent_trials() -> None:
     generator = np.random.default_rng(5)
     played = evidence("gaussian", Trials.INDEPENDENT, generator)

@@ -30,7 +30,7 @@ def true_tpr(shown: float, fpr: float) -> float:
     return shown if fpr < 0.25 else shown + (1 - shown) / 4
 
 
-@pytest.mark.parametrize("fpr", [*LEVELS, 0.3])
+@pytest.mark.parametrize("fpr", [0.3, *(pytest.param(level, marks=pytest.mark.slow) for level in LEVELS)])
 def test_intervals_cover(fpr: float) -> None:
     """600 games; an interval of 90 % misses in more than 83 of them with probability 1e-3 at most."""
     generator = np.random.default_rng(1)

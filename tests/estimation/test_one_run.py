@@ -250,6 +250,7 @@ def test_many_equally_good_guesses_show_nearly_all_of_their_epsilon():
     assert 0.96 < np.mean(lower) < 1.0
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_guesses_show_nearly_all_of_randomised_response():
     """More than 4 of 20 bounds above the truth have a chance of 0.3 % where each has one of 5 %."""
     generator, lower = np.random.default_rng(12), []

@@ -59,6 +59,7 @@ def test_trials_are_enough_for_real_coins_and_not_many_more(trials: Trials) -> N
     assert trials_to_reach(25.0, trials=trials, **GIVEN) is None
 
 
+@pytest.mark.slow
 def test_eleven_thousand_perfect_scores_do_not_refute_epsilon_eight_and_sixteen_thousand_do() -> None:
     given = {**GIVEN, "trials": Trials.ONE_RUN, "probability": 0.5}
     assert bound_of_coins(11136, 5568, trials=Trials.ONE_RUN, prior=0.5, top_only=False, **GIVEN) > 8.0

@@ -303,6 +303,7 @@ def test_a_task_with_grace_may_keep_its_state_when_the_pool_is_closed(tasks, scr
     assert list(scratch.place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_large_task_does_not_hold_the_parent_up(tasks, scratch):
     started = time.monotonic()
     with make_backend(workers=1, scheduler=None, scratch=scratch) as backend:

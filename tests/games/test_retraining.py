@@ -107,6 +107,7 @@ def test_an_audit_says_what_was_played_and_is_the_same_again(
     assert first["scores"] != other["scores"]
 
 
+@pytest.mark.slow
 def test_the_game_of_the_plans_own_weights_has_no_such_name(tmp_path: Path) -> None:
     game = judged(settings_of(10.0, attack={"initialisation": "plan", "trials": 40}), tmp_path)
     assert game["attack"] == "retrained_canary"
@@ -246,6 +247,7 @@ def test_scores_rise_as_losses_fall() -> None:
     assert RetrainedCanary(initialisation=given).initialisation is Initialisation.WORST_CASE
 
 
+@pytest.mark.slow
 def test_a_claim_of_mu_is_judged_in_its_own_currency(tmp_path: Path) -> None:
     """Where every record takes part the run is exactly mu-GDP; the bound on mu assumes nothing of scores."""
     mu = mu_of_epsilon(10.0, DELTA)
@@ -257,6 +259,7 @@ def test_a_claim_of_mu_is_judged_in_its_own_currency(tmp_path: Path) -> None:
     assert game["verdict"]["kind"] in ("NOT_REFUTED", "UNDERPOWERED")
 
 
+@pytest.mark.slow
 def test_worst_case_weights_fit_the_others_and_hold_the_canary_for_something_else() -> None:
     plan, canary = RetrainedCanary().insert(plan_of(), np.random.default_rng(0))
     *others, decoy = fitted_records = RetrainedCanary().fitted(plan.records[:-1], canary)

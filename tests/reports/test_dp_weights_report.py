@@ -279,7 +279,9 @@ def endless(results: StudyResults, value: float = math.inf) -> StudyResults:
     )
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 1e200])
+@pytest.mark.parametrize(
+    "value", [math.inf, *(pytest.param(value, marks=pytest.mark.slow) for value in (math.nan, 1e200))]
+)
 def test_a_diverged_perplexity_is_not_left_out_of_any_mean(value: float) -> None:
     context = context_of(endless(made_up(), value))
     tests = t_tests(context)[0]
@@ -372,6 +374,7 @@ def test_the_papers_criterion_is_not_quoted_where_it_can_find_nothing() -> None:
     assert "comparisons show a significant difference" in found["attack-metrics-similar"].figures
 
 
+@pytest.mark.slow
 def test_numbers_of_the_first_seed_alone_say_so_and_have_no_difference_at_another_scale() -> None:
     context = context_of(made_up(3))
     row, column = ("roc_auc", "DP vs Fine-Tuned"), "t-statistic, p-value"

@@ -514,6 +514,7 @@ class TestTranscript:
         assert found is not None
         assert found.text == "beyond the claim"
 
+    @pytest.mark.slow
     def test_rates_success_and_limits_are_those_of_the_scores(self) -> None:
         results = made_up(groups=("transcript",), trials=200)
         context = context_of(results)
@@ -540,6 +541,7 @@ class TestTranscript:
         assert shown.n == 200
         assert set(tables) == {"three-views", "transcript"}
 
+    @pytest.mark.slow
     def test_the_three_views_stand_in_one_row(self) -> None:
         context = context_of(made_up(trials=100, records=20))
         table = tables_of(context)["three-views"]
@@ -551,6 +553,7 @@ class TestTranscript:
         finer = cell_of(table, ("FERRET-HALF", "1"), "view 3: LiRA AUC")
         assert "no run of the base models" in finer.why_blank
 
+    @pytest.mark.slow
     def test_the_papers_own_adversary_stands_beside_the_one_who_knows_the_batches(self) -> None:
         context = context_of(made_up(groups=("transcript",), trials=100))
         cells = judged_cells(context)
@@ -577,6 +580,7 @@ class TestTranscript:
         assert "average record" in labels
         assert "average record, batches unknown" in labels
 
+    @pytest.mark.slow
     def test_the_picture_holds_a_cross_for_every_game(self) -> None:
         context = context_of(made_up(groups=("transcript",), trials=20))
         cells = judged_cells(context)
@@ -630,6 +634,7 @@ class TestConditions:
         assert found.break_p < 0.05
         assert decided([found], 0.95)[0] is REPLICATED
 
+    @pytest.mark.slow
     def test_the_error_rates_are_held(self) -> None:
         """Both outcomes at the edges of their hypotheses: 5 % each, within four standard errors of 2,000."""
         rng = np.random.default_rng(11)
@@ -804,6 +809,7 @@ def test_a_conclusion_without_its_parameters_is_refused(
         claims.conclusions(context_of(made_up(groups=("dither",))), replace(PAPER, claims=(claim,)))
 
 
+@pytest.mark.slow
 def test_other_models_and_methods_get_rows_of_their_own() -> None:
     results = made_up(groups=("comparison",), records=10)
     more = [
@@ -818,6 +824,7 @@ def test_other_models_and_methods_get_rows_of_their_own() -> None:
     assert methods(context)[-1] == "My method"
 
 
+@pytest.mark.slow
 def test_capped_and_forward_runs_stand_in_rows_of_their_own() -> None:
     results = made_up(groups=("comparison",), records=10)
     more = [

@@ -103,7 +103,7 @@ def test_the_ratio_in_a_tail() -> None:
 # ------------------------------------------------------------------------------------------- ways to draw
 
 
-@pytest.mark.parametrize("sigma", [0.25, 1.5])
+@pytest.mark.parametrize("sigma", [0.25, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_counts_draw_the_same_law(sigma: float) -> None:
     law = LognormalSum(sigma=sigma, groups=((0.0, 5000), (1.0, 20)))
     counted = CountedSum(law=law, tail=300, bins=256)

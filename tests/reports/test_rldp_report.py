@@ -91,6 +91,7 @@ def test_every_table_and_figure_is_there_and_can_be_written() -> None:
     assert len(found.findings) == len(PAPER.claims)
 
 
+@pytest.mark.slow
 def test_perplexities_stand_beside_the_papers() -> None:
     cells = row(table(report(), "table-2"), "GPT2", "0.5")
     ours, best = cells["RLDP"], cells["best baseline"]
@@ -132,6 +133,7 @@ def test_comparisons_are_corrected_for_their_number() -> None:
     assert any("lower in 0, higher in 0" in note for note in table(made(results(alike)), "comparisons").notes)
 
 
+@pytest.mark.slow
 def test_steps_to_match_and_runs_that_never_do() -> None:
     cells = row(table(report(), "table-3"), "GPT2")
     first = cells["0.5"]

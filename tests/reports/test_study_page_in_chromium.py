@@ -262,6 +262,7 @@ def test_hostile_text_does_not_run_and_other_scripts_are_blocked(
     assert chromium.run("return document.title") == "struck"
 
 
+@pytest.mark.slow
 def test_a_study_of_full_size_stays_quick(
     chromium: Any, study: Builder, write: Callable[[StudyReport], Path]
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_clear_difference_needs_the_first_look_alone(study: Study) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_unclear_one_gets_seeds_until_its_looks_are_used_up(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

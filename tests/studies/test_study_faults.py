@@ -218,7 +218,7 @@ def test_records_cut_short_are_done_again(undisturbed: Path, tmp_path: Path, kee
 
 
 @pytest.mark.parametrize("file", ["parameters.safetensors", "subject.json", "manifest.json"])
-@pytest.mark.parametrize("keep", [None, 0, 50])
+@pytest.mark.parametrize("keep", [None, *(pytest.param(keep, marks=pytest.mark.slow) for keep in (0, 50))])
 def test_subjects_that_lost_something_are_trained_again(
     undisturbed: Path, tmp_path: Path, file: str, keep: int | None
 ) -> None:
@@ -297,6 +297,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(
     assert results(tmp_path) == results(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_worker_that_finds_the_disk_full_is_no_failed_experiment(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

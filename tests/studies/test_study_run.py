@@ -152,6 +152,7 @@ def test_an_attack_with_shadows_gets_them_released_under_the_same_budget(tmp_pat
     assert len(jobs_of(found.experiments[0]).measuring.needs) == 5
 
 
+@pytest.mark.slow
 def test_text_is_measured_too(tmp_path: Path) -> None:
     found = experiment(
         corpus="clinical",

@@ -68,6 +68,7 @@ def test_seeds_are_one_task_and_each_has_its_record(tmp_path: Path) -> None:
     assert keys <= set(ended)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_one_at_a_time(tmp_path: Path, one_at_a_time: pytest.MonkeyPatch) -> None:
     study = driver.study_of(*seeds_of(3))
     alone, events = ran(study, tmp_path / "alone")

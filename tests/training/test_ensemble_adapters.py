@@ -268,6 +268,7 @@ def test_subjects_share_the_base_and_survive_a_save(tmp_path: Path) -> None:
     assert all(a is b for a, b in zip(*frozen, strict=True))
 
 
+@pytest.mark.slow
 def test_adapters_start_from_their_own_seeds_or_from_weights_of_the_callers() -> None:
     plans = plans_of(2, steps=1, learning_rate=1e-9)
     drawn = Ensemble(PLAIN, plans)
@@ -280,6 +281,7 @@ def test_adapters_start_from_their_own_seeds_or_from_weights_of_the_callers() ->
     assert torch.allclose(given.weights, start.expand(2, -1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fitted_weights_of_adapters_fit_the_records() -> None:
     (plan,) = plans_of(1, records=RECORDS[:3])
     ensemble = Ensemble(PLAIN, [plan], initial=fitted_weights(plan, steps=12))
