@@ -25,7 +25,7 @@ from workbench.accounting import (
     to_dp_event,
     tpr,
 )
-from workbench.accounting.balls.capped import Capped
+from workbench.accounting.balls.capped import Capped, opposed_pair
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.certified import delta_bounds, epsilon_bounds
 from workbench.core.errors import InputError, UnsupportedError
@@ -103,6 +103,47 @@ def test_probabilities_are_those_of_the_binomial(q: float, others: int, cap: int
     for (low, high), truth in truths:
         assert low == pytest.approx(truth, rel=1e-9)
         assert high == pytest.approx(low, rel=1e-14)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(
+    ("noise", "q", "others", "cap"), [(1.0, 0.1, 999, 80), (0.3, 0.5, 30, 12), (10.0, 0.3, 99, 28)]
+)
+def test_opposed_records_tell_a_little_less_in_intervals(
+    noise: float, q: float, others: int, cap: int, replaced: bool
+) -> None:
+    """Against sums over the numbers of others on a fine line; 1 % less noise tells more than the line."""
+    k = np.arange(others + 1)
+    weights, kept = binom.pmf(k, others, q), q * np.minimum(1.0, cap / (k + 1))
+    base = -np.minimum(k, cap)
+    moved = np.where(k < cap, base, base + 1)  # The record takes the place of another.
+    x = np.arange(-cap - 12 * noise, 3 + 12 * noise, noise / 100)
+
+    def line(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        return sum(w @ norm.pdf(x[None, :], loc=m[:, None], scale=noise) for w, m in parts)
+
+    with_record = line([(weights * (1 - kept), base), (weights * kept, moved + 1)])
+    without = line(
+        [(weights * (1 - kept), base), (weights * kept, moved - 1)] if replaced else [(weights, base)]
+    )
+    pair = opposed_pair(noise, q, others, cap, replaced=replaced)
+    closer = opposed_pair(0.99 * noise, q, others, cap, replaced=replaced)
+    for level in (0.0, 0.1 / noise, 0.5 / noise):
+        truth = divergence(with_record, without, level, noise / 100)
+        found, more = (
+            divergence(np.array(each.p, float), np.array(each.q, float), level, 1.0)
+            for each in (pair, closer)
+        )
+        assert 0.995 * truth < found < truth * (1 + 1e-4)
+        assert more > truth * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_a_cap_that_is_often_met_costs_more_than_a_sample_without(adjacency: Adjacency) -> None:
+    sample = SubsampledGaussian(noise_multiplier=1.0, sampling_probability=0.1)
+    without = epsilon_bounds(times(sample, 10), 1e-5, adjacency=adjacency)
+    found = epsilon_bounds(times(capped(1.0, 0.1, 1000, 80), 10), 1e-5, adjacency=adjacency)
+    assert without.upper < 0.7 * found.lower
 
 
 @pytest.mark.slow

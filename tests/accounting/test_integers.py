@@ -134,7 +134,8 @@ def test_small_and_large_noise_are_bounded_or_refused() -> None:
     large = epsilon(DiscreteGaussian(sigma=2000.0), 1e-5)
     assert isinstance(large, Bounds)
     assert large.lower > 0
-    for event in (DiscreteGaussian(sigma=1e7), DiscreteLaplace(noise_parameter=1e-6), Skellam(variance=1e12)):
+    wide = DiscreteLaplace(noise_parameter=1e-6, largest_contribution=20)
+    for event in (DiscreteGaussian(sigma=1e7), wide, Skellam(variance=1e12)):
         with pytest.raises(UnsupportedError, match="outputs that count"):
             epsilon(event, 1e-5)
 
@@ -156,3 +157,29 @@ def test_small_and_large_noise_are_bounded_or_refused() -> None:
 def test_noise_out_of_range_is_named(given: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DiscreteGaussian(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("noise", [1e-6, 0.02, 1.0, 3.0, 40.0])
+def test_few_discrete_laplace_releases_are_exact(noise: float) -> None:
+    """Near the largest loss of three, delta is the chance of it times what exceeds exp(epsilon)."""
+    event = Composed(events=((DiscreteLaplace(noise_parameter=noise), 3),))
+    chance = (1 + math.exp(-noise)) ** -3
+    for share in (1e-9, 1e-5, 0.01):
+        delta = chance * -math.expm1(-2 * noise) * share
+        found = epsilon(event, delta)
+        truth = 3 * noise + math.log1p(-delta / chance)
+        assert isinstance(found, Bounds)
+        assert found.lower == pytest.approx(truth, rel=1e-9)
+        assert found.upper == pytest.approx(truth, rel=1e-9)
+        assert found.relative_width < 1e-9
+
+
+def test_discrete_laplace_with_more_outputs_than_are_counted_agrees_with_the_grid() -> None:
+    """A shift of 16 is counted, and one of 17 is for the grid: a little more."""
+    counted, on_grid = (
+        epsilon(Composed(events=((DiscreteLaplace(noise_parameter=0.1, largest_contribution=s), 10),)), 1e-6)
+        for s in (16, 17)
+    )
+    assert isinstance(counted, Bounds)
+    assert isinstance(on_grid, Bounds)
+    assert counted.upper < on_grid.lower < 1.15 * counted.upper

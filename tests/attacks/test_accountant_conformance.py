@@ -30,7 +30,7 @@ from workbench.attacks.accountant_checks.conformance import (
 )
 from workbench.attacks.accountant_checks.conformance.cells import RUN, cells_between, families
 from workbench.attacks.accountant_checks.conformance.questions import now
-from workbench.attacks.accountant_checks.conformance.truth import Truths
+from workbench.attacks.accountant_checks.conformance.truth import Truths, by_rounding_only
 from workbench.checks.conformance import is_unsettled
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
@@ -102,6 +102,11 @@ def test_a_good_accountant_passes() -> None:
         "never_below_certified_lower[other_samples]",
         "never_below_certified_lower[integer_noise]",
         "never_below_certified_lower[random_allocation]",
+        "never_below_certified_lower[capped_batches]",
+        "never_below_certified_lower[batch_means]",
+        "never_below_certified_lower[correlated_noise]",
+        "never_below_certified_lower[choices]",
+        "never_below_certified_lower[promises]",
     }, bad
     assert len(bad) == len(refused), bad
     assert not report.fails_ci
@@ -274,6 +279,11 @@ def test_rounding_is_said_and_is_no_failure() -> None:
     beyond = run_checks(Scaled(1 - 1e-7, of_lower=True), only=[GAUSSIAN]).results[0]
     assert beyond.status is CheckStatus.FAILED
     assert beyond.rounding == 0
+
+
+def test_no_finite_answer_is_near_infinity() -> None:
+    assert not by_rounding_only("epsilon", 1e300, math.inf)
+    assert by_rounding_only("epsilon", math.inf, math.inf)
 
 
 def _zeros() -> int:

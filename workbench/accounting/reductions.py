@@ -19,7 +19,7 @@ from flint import arb, ctx
 from workbench.accounting.balls.allocation import allocation_pairs
 from workbench.accounting.balls.ball import ends, settle, to_arb
 from workbench.accounting.balls.batch_mean import batch_mean_pairs
-from workbench.accounting.balls.capped import Capped
+from workbench.accounting.balls.capped import Capped, opposed_pair
 from workbench.accounting.balls.repeated import attained_by_best
 from workbench.accounting.balls.sparse_vector import attained_pairs
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
@@ -33,6 +33,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
+from workbench.accounting.integers import DiscreteLaplace
 from workbench.accounting.samples import (
     BatchMean,
     CappedPoisson,
@@ -57,6 +58,10 @@ _MOST_GROUPS = 3
 _ALLOCATED_NOISE = (0.3, 50.0)
 """Noise multipliers for which sums over random batches have a grid."""
 
+_CAPPED_NOISE = (0.1, 100.0)
+_OFTEN, _MOST_CAPPED = 0.01, 0.99
+"""Noise multipliers, least chance to meet the cap and largest rate for which opposed records are tried."""
+
 _DIVIDED_NOISE = (0.1, 100.0)
 _MOST_DIVIDED = 10**9
 """Noise multipliers and data sets for which sums over the real batch size are bounded."""
@@ -66,6 +71,9 @@ _LARGEST_LOSS = 500
 
 _NOTHING = FinitePair(p=(Fraction(1),), q=(Fraction(1),))
 """A pair that tells nothing."""
+
+_MOST_SHIFT = 16
+"""Shifts of discrete Laplace noise whose outputs are rational numbers; the grid has more."""
 
 _SHARES = (0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
 """Where in its range the largest loss of a choice between two candidates is put."""
@@ -136,6 +144,8 @@ def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
         return _user(event, adjacency)
     if isinstance(event, SubsampledLaplace) and event.sampling_probability == 1:
         return Reduction(dominating=Laplace(scale=event.scale))
+    if isinstance(event, DiscreteLaplace):
+        return _discrete_laplace(event, adjacency)
     if isinstance(event, FixedBatch):
         return _fixed_batch(event, adjacency)
     if isinstance(event, CorrelatedGaussian):
@@ -164,6 +174,29 @@ def _private_step(event: PrivateStep) -> Reduction:
     return Reduction(dominating=upper, attained=() if low == high else (lower,))
 
 
+def _discrete_laplace(event: DiscreteLaplace, adjacency: Adjacency) -> Reduction:
+    """As many outputs as losses, s + 1 for a shift of s, with exp(noise parameter) between two floats.
+
+    Noise of a smaller parameter is that of a larger one plus more: for r < t the quotient of the generating
+    functions is a mixture of 0 and of the noise of t. (1 - r z) (1 - r / z) is r / t times that of t, plus
+    (1 - r / t) (1 - r t).
+    """
+    shift = event.largest_contribution * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+    if shift > _MOST_SHIFT or event.noise_parameter > _LARGEST_LOSS:
+        return Reduction(dominating=event)
+    low, high = ends(settle(lambda: to_arb(Fraction(event.noise_parameter)).exp()))
+    lower, upper = (_geometric_pair(Fraction(growth), shift) for growth in (low, high))
+    return Reduction(dominating=upper, attained=() if lower == upper else (lower,))
+
+
+def _geometric_pair(growth: Fraction, shift: int) -> FinitePair:
+    """Two-sided geometric noise around the shift against that around 0; what is outside of both is merged."""
+    end = growth / (1 + growth)
+    between = [(growth - 1) / (1 + growth) / growth**place for place in range(1, shift)]
+    q = (end, *between, end / growth**shift)
+    return FinitePair(p=q[::-1], q=q)
+
+
 def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
     likely, unlikely = (1 - delta) * growth / (1 + growth), (1 - delta) / (1 + growth)
     if not delta:
@@ -172,7 +205,7 @@ def _four_outputs(growth: Fraction, delta: Fraction) -> FinitePair:
 
 
 def _capped(event: CappedPoisson, adjacency: Adjacency) -> Reduction:
-    """The event with its own law; attained by a record alone among others that contribute nothing."""
+    """The event with its own law; attained by a record among others that contribute nothing, or oppose it."""
     noise, q = event.noise_multiplier, event.sampling_probability
     if event.dataset_size <= event.largest_batch:
         return Reduction(dominating=SubsampledGaussian(noise_multiplier=noise, sampling_probability=q))
@@ -181,9 +214,15 @@ def _capped(event: CappedPoisson, adjacency: Adjacency) -> Reduction:
             noise_multiplier=noise, dataset_size=event.dataset_size, batch_size=event.largest_batch
         )
         return _fixed_batch(batch, adjacency)
-    kept = Capped.of(q, event.dataset_size - 1, event.largest_batch).kept[0]
-    alone = SubsampledGaussian(noise_multiplier=noise, sampling_probability=kept)
-    return Reduction(dominating=event, attained=(alone,))
+    others, cap = event.dataset_size - 1, event.largest_batch
+    shares = Capped.of(q, others, cap)
+    alone = SubsampledGaussian(noise_multiplier=noise, sampling_probability=shares.kept[0])
+    least, most = _CAPPED_NOISE
+    is_seldom = shares.full[0] < _OFTEN or q > _MOST_CAPPED or not least <= noise <= most
+    if adjacency is Adjacency.ZERO_OUT or is_seldom:
+        return Reduction(dominating=event, attained=(alone,))
+    opposed = opposed_pair(noise, q, others, cap, replaced=adjacency is Adjacency.REPLACE_ONE)
+    return Reduction(dominating=event, attained=(alone, opposed))
 
 
 def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:

@@ -29,6 +29,7 @@ from workbench.accounting.events import (
     RandomisedResponse,
     SubsampledGaussian,
 )
+from workbench.attacks.accountant_checks.conformance.other_shapes import OTHER_SHAPES
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
 from workbench.attacks.accountant_checks.conformance.shapes import (
     RUN,
@@ -40,6 +41,8 @@ from workbench.attacks.accountant_checks.conformance.shapes import (
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
+
+_ALL_SHAPES = SHAPES | OTHER_SHAPES
 
 
 @cache
@@ -77,7 +80,7 @@ def _merged(*lists: Sequence[T]) -> tuple[T, ...]:
 def _cells(tables: Sequence[Mapping[str, Any]], grid: str) -> tuple[Cell, ...]:
     return _merged(
         *(
-            _spread([Cell(shape=SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
+            _spread([Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
             for table in tables
         )
     )
@@ -143,7 +146,10 @@ def _loss(parameters: Parameters) -> float:
 def _random(quantity: str, grid: str, seed: int) -> list[tuple[Cell, ...]]:
     """The random cells of all shapes that ask for a quantity."""
     return [
-        tuple(Cell(shape=SHAPES[table["shape"]], parameters=row) for row in _drawn(place, table, grid, seed))
+        tuple(
+            Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row)
+            for row in _drawn(place, table, grid, seed)
+        )
         for place, table in enumerate(_grids()["between"])
         if table["quantity"] == quantity
     ]

@@ -124,6 +124,8 @@ def question_at(noise_multiplier: float, question: CalibrationQuestion) -> Quest
 
 def by_rounding_only(quantity: str, claimed: float, lower: float) -> bool:
     """Whether an answer below the bound is below it by no more than floating-point rounding explains."""
+    if math.isinf(lower):  # No finite answer is near.
+        return claimed == lower
     shortfall = lower - claimed
     if shortfall <= ROUNDING * lower:
         return True
@@ -173,6 +175,8 @@ def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
             return None
         value = delta.value
         if question.quantity == "epsilon" and value > limit and bounds is not None:
+            if math.isinf(bounds.lower):
+                return SecondOpinion(method=curve.method, value=at, agrees=True)
             high = bounds.upper if math.isfinite(bounds.upper) else 2 * bounds.lower + 1
             value = _epsilon(curve, limit, at, 1.01 * high)
         elif question.quantity == "epsilon":

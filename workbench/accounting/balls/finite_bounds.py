@@ -13,7 +13,7 @@ the last number as the mass of infinite loss ("connect the dots", Doroshenko et 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
@@ -33,8 +33,8 @@ def pair_below(outcomes: Sequence[tuple[arb, arb]]) -> FinitePair:
     """
     likely = [(p, q) for p, q in outcomes if ends(p)[1] > 0 or ends(q)[1] > 0]
     ordered = sorted(likely, key=_odds, reverse=True)
-    points = [_point(ordered[:count], ordered[count:]) for count in range(1, len(ordered))]
-    return _pair(points)
+    inside, outside = list(accumulate(ordered, _added)), list(accumulate(ordered[::-1], _added))[::-1]
+    return _pair([_point(test, rest) for test, rest in zip(inside, outside[1:], strict=False)])
 
 
 def pair_of_tests(tests: Sequence[tuple[arb, arb]]) -> FinitePair:
@@ -43,7 +43,7 @@ def pair_of_tests(tests: Sequence[tuple[arb, arb]]) -> FinitePair:
     Args:
         tests: True- and false-positive rate of each.
     """
-    return _pair([(_ends([fpr])[1], _ends([tpr])[0]) for tpr, fpr in tests])
+    return _pair([(_ends(fpr)[1], _ends(tpr)[0]) for tpr, fpr in tests])
 
 
 def pair_above(levels: Sequence[Fraction], divergences: Sequence[arb]) -> FinitePair:
@@ -54,7 +54,7 @@ def pair_above(levels: Sequence[Fraction], divergences: Sequence[arb]) -> Finite
         divergences: Of P from level times Q, each in a ball.
     """
     # A divergence at a level is no larger than at the levels below.
-    bounds = accumulate((_ends([ball])[1] for ball in divergences), min)
+    bounds = accumulate((_ends(ball)[1] for ball in divergences), min)
     points = [(Fraction(0), Fraction(-1)), *((u, -bound) for u, bound in zip(levels, bounds, strict=True))]
     corners: list[Point] = []
     for point in points:
@@ -74,18 +74,20 @@ def _odds(outcome: tuple[arb, arb]) -> float:
     return p / (p + q) if p + q > 0 else 0.5
 
 
-def _point(inside: Sequence[tuple[arb, arb]], outside: Sequence[tuple[arb, arb]]) -> Point:
-    """(Q(S) rounded up, P(S) rounded down), by the outcomes in S or by those outside, whichever is closer."""
-    p_low, _ = _ends(p for p, _ in inside)
-    _, p_rest = _ends(p for p, _ in outside)
-    _, q_high = _ends(q for _, q in inside)
-    q_rest, _ = _ends(q for _, q in outside)
+def _added(first: tuple[arb, arb], second: tuple[arb, arb]) -> tuple[arb, arb]:
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _point(inside: tuple[arb, arb], outside: tuple[arb, arb]) -> Point:
+    """(Q(S) rounded up, P(S) rounded down), by the sums over S or by those outside, whichever are closer."""
+    (p_low, _), (_, q_high) = (_ends(ball) for ball in inside)
+    (_, p_rest), (q_rest, _) = (_ends(ball) for ball in outside)
     return min(q_high, 1 - q_rest), max(p_low, 1 - p_rest)
 
 
-def _ends(balls: Iterable[arb]) -> tuple[Fraction, Fraction]:
-    """Ends of a sum that is a probability."""
-    low, high = ends(sum(balls, arb(0)))
+def _ends(probability: arb) -> tuple[Fraction, Fraction]:
+    """Its ends, within [0, 1]."""
+    low, high = ends(probability)
     return Fraction(max(low, 0.0)), Fraction(min(high, 1.0))
 
 
