@@ -47,7 +47,7 @@ def audited(  # type: ignore[type-arg]
 
 def test_records_are_those_of_the_data_and_one_loud_image() -> None:
     settings = embedded_settings(corpus="digits", corpus_parameters={}, candidates=60)
-    others, canary = records_of(settings.setup(()), (True,) * 60)
+    others, canary, _ = records_of(settings.setup(()), (True,) * 60)
     assert len(others) + 1 == usual_size(60) == 59
     assert canary.id == CANARY
     assert canary.image is not None
@@ -55,7 +55,7 @@ def test_records_are_those_of_the_data_and_one_loud_image() -> None:
     assert all(type(value) is float for value in canary.image)
     assert canary.label in {r.label for r in others}
     texts = replace(settings, corpus="clinical", model="tiny_gpt2")
-    _, canary = records_of(texts.setup(()), (True,) * 60)
+    _, canary, _ = records_of(texts.setup(()), (True,) * 60)
     assert len(set(canary.text.split())) == 1
 
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.audit.canaries.run import Found, held_against, in_range
+from workbench.audit.neighbours import require_played
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import ArgumentError, InputError, UnsupportedError
@@ -65,7 +67,9 @@ _COINS, _PLACE, _TRAINING = 1, 2, 3
 """Streams within that of the game; none is 0, since a seed sequence takes no notice of zeros at its end."""
 
 
-def terms_of(trainings: int, released: Released, *, most: int = 0) -> GameTerms:
+def terms_of(
+    trainings: int, released: Released, *, most: int = 0, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> GameTerms:
     """The game's terms, for an adversary who sees every update or the finished model's scores alone.
 
     `most`: the number of trainings that were planned, where a sequential test may end them; 0 for none.
@@ -76,14 +80,15 @@ def terms_of(trainings: int, released: Released, *, most: int = 0) -> GameTerms:
     times = f"{trainings} times; half of the trainings"
     if most:
         times = f"{trainings} of at most {most} times, until the claim is refuted; half of the {most}"
+    instead = "one record fewer" if adjacency is Adjacency.ADD_REMOVE else "a natural record in its place"
     return GameTerms(
         description=(
             f"The bench trained the user's function {times}, in random order, held one crafted record (a loud"
-            " image, or a text that repeats a rare word), and the others had one record fewer. The adversary"
+            f" image, or a text that repeats a rare word), and the others had {instead}. The adversary"
             f" knows all other records and saw {seen}."
         ),
         trials=Trials.INDEPENDENT,
-        adjacency=Adjacency.ADD_REMOVE,
+        adjacency=adjacency,
         released=released,
         sequential=most > 0,
     )
@@ -101,6 +106,7 @@ class RetrainingJob:
     included: tuple[bool, ...]
     takes_part: bool
     run: int
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
 def usual_size(most: int) -> int:
@@ -112,8 +118,8 @@ def usual_size(most: int) -> int:
     return next(n for n in range(most, 0, -1) if n % 4 > 1 and n % 5 > 1)
 
 
-def records_of(setup: TrainingSetup, included: Sequence[bool]) -> tuple[list[Record], Record]:
-    """The natural records, and the canary, which takes the place of one more.
+def records_of(setup: TrainingSetup, included: Sequence[bool]) -> tuple[list[Record], Record, Record]:
+    """The natural records, the canary, and the natural record whose place it takes.
 
     Raises:
         InputError: too few candidates are included.
@@ -126,7 +132,7 @@ def records_of(setup: TrainingSetup, included: Sequence[bool]) -> tuple[list[Rec
             f"needs {FEWEST_RECORDS} records to train on, got {len(members)}: raise `candidates`",
         )
     *others, last = members[: usual_size(len(members))]
-    return others, replace(odd_one(last, others, loudness=LOUD), id=CANARY)
+    return others, replace(odd_one(last, others, loudness=LOUD), id=CANARY), last
 
 
 def train_once(
@@ -140,14 +146,16 @@ def train_once(
         `cost`.
     """
     started = time.perf_counter()
-    others, canary = records_of(job.setup, job.included)
+    others, canary, instead = records_of(job.setup, job.included)
     spec = job.spec
     if SOURCE in inputs:
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
     # The order is the same in all trainings, so that code without a seed repeats itself.
     place = int(stream(job.setup.seed, "retraining", _PLACE).integers(len(others) + 1))
-    records = [*others[:place], *([canary] if job.takes_part else []), *others[place:]]
+    is_replaced = Adjacency(job.adjacency) is Adjacency.REPLACE_ONE
+    other = [instead] if is_replaced else []
+    records = [*others[:place], *([canary] if job.takes_part else other), *others[place:]]
     seed = stream_seed(job.setup.seed, "retraining", _TRAINING, job.run)
     found = _trained(UserTraining(spec, job.setup.device), records, others, canary, seed)
     return {**found, "cost": cost_since(started)}
@@ -254,22 +262,28 @@ def play(
     Raises:
         InputError: too few candidates are included.
     """
-    setup = first.setup
+    setup, adjacency = first.setup, require_played(claim.about)
     records_of(setup, first.included)
     included = half_included(trainings, stream(setup.seed, "retraining", _COINS))
     content, jobs = content_digest(setup), []
     for run, takes_part in enumerate(included.tolist()):
         payload = RetrainingJob(
-            setup=setup, spec=training.spec, included=first.included, takes_part=takes_part, run=run
+            setup=setup,
+            spec=training.spec,
+            included=first.included,
+            takes_part=takes_part,
+            run=run,
+            adjacency=adjacency,
         )
         jobs.append(training.job("retraining", payload, inputs=inputs, content=content))
 
     def games(records: Sequence[Mapping[str, JSON]]) -> tuple[Found, Found]:
         """What the first trainings show by their scores, and by their updates."""
         done, most = len(records), trainings if stop else 0
-        updates = held_against(claim, terms_of(done, Released.EVERY_UPDATE, most=most))
+        terms = partial(terms_of, done, most=most, adjacency=adjacency)
+        updates = held_against(claim, terms(Released.EVERY_UPDATE))
         return (
-            _found(terms_of(done, Released.SCORES, most=most), included[:done], records, setup.seed),
+            _found(terms(Released.SCORES), included[:done], records, setup.seed),
             _found(updates, included[:done], records, setup.seed, of_updates=True),
         )
 

@@ -12,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.canaries.run import Found as CanariesFound
 from workbench.audit.canaries.run import play as play_canaries
 from workbench.audit.canaries.run import unplayed
+from workbench.audit.neighbours import flipped, require_played, trials_of
 from workbench.audit.replay.run import ReplayJob, judged_record
 from workbench.audit.replay.run import play as play_replay
 from workbench.audit.replay.stated import Stated
 from workbench.audit.retraining import play as play_retraining
 from workbench.audit.retraining import records_of
-from workbench.audit.settings import GAME_ADJACENCY, AuditSettings, default_settings
+from workbench.audit.settings import AuditSettings, default_settings
 from workbench.audit.subjects import CONTROL, MAIN, MEMBERS, Audited, Found, PlayedBy, audited_by, play
-from workbench.audit.user_training import GAME, SOURCE, UserJob, UserTraining, train_user
+from workbench.audit.user_training import SOURCE, UserJob, UserTraining, game_of, train_user
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
@@ -413,10 +412,7 @@ def audit_training(
     """
     if runs < 1:
         raise InputError(f"runs must be at least 1, got {runs}")
-    if settings.claim.about is not GAME_ADJACENCY:
-        raise UnsupportedError(
-            f"claim is about {settings.claim.about}; the bench adds or removes records and tests nothing else"
-        )
+    adjacency = require_played(settings.claim.about)
     started = datetime.now(UTC)
     forget_corpora()
     training = UserTraining(function_spec, settings.device)
@@ -429,7 +425,7 @@ def audit_training(
         require_kind(candidates, kind, "canary_kind")
     store = Store(out / "store")
     inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-    jobs = _user_jobs(training, setup, runs=runs, inputs=inputs)
+    jobs = _user_jobs(training, setup, adjacency, runs=runs, inputs=inputs)
     if retrained is not None:
         records_of(setup, jobs[0].payload.included)
     name, others, planned = function_spec.rpartition(":")[2], [], _planned(watched, retrained)
@@ -466,7 +462,7 @@ def audit_training(
             )
             against += [settings.claim, retrained]
     store.sweep()
-    games, held = [_natural_evidence(setup, jobs, records)], [settings.claim]
+    games, held = [_natural_evidence(setup, jobs, records, adjacency)], [settings.claim]
     for game, claim in zip(watching, against, strict=True):
         if game.evidence is not None:
             games.append(game.evidence)
@@ -507,27 +503,38 @@ def _refutes(settings: AuditSettings, claim: Claim | None, evidence: Evidence, *
 
 
 def _user_jobs(
-    training: UserTraining, setup: TrainingSetup, *, runs: int, inputs: Mapping[str, Path]
+    training: UserTraining,
+    setup: TrainingSetup,
+    adjacency: Adjacency,
+    *,
+    runs: int,
+    inputs: Mapping[str, Path],
 ) -> list[Job]:
     """Trainings of a user's function on natural records, each with coins of its own."""
     content, jobs = content_digest(setup), []
     for run in range(runs):
-        coins = stream(setup.seed, "coins", run).random(setup.candidates) < 0.5
+        coins = flipped(stream(setup.seed, "coins", run), setup.candidates, adjacency)
         payload = UserJob(setup=setup, spec=training.spec, included=tuple(coins.tolist()), run=run)
         jobs.append(training.job("user", payload, inputs=inputs, content=content))
     return jobs
 
 
 def _natural_evidence(
-    setup: TrainingSetup, jobs: Sequence[Job], records: Sequence[Mapping[str, JSON]]
+    setup: TrainingSetup,
+    jobs: Sequence[Job],
+    records: Sequence[Mapping[str, JSON]],
+    adjacency: Adjacency,
 ) -> Evidence:
     """The scores of natural records, pooled over the trainings."""
     candidates, _ = prepare(setup)
-    texts = tuple(record.text for record in candidates) if len(jobs) == 1 and candidates[0].text else ()
+    is_of_texts = len(jobs) == 1 and adjacency is Adjacency.ADD_REMOVE and bool(candidates[0].text)
+    texts = tuple(record.text for record in candidates) if is_of_texts else ()
+    found = [record["scores"] for record in records], [job.payload.included for job in jobs]
+    scores, coins = trials_of(*found, adjacency)
     return Evidence(
-        scores=np.concatenate([np.array(record["scores"], dtype=np.float64) for record in records]),
-        members=np.concatenate([np.array(job.payload.included, dtype=bool) for job in jobs]),
-        game=GAME,
+        scores=scores.ravel(),
+        members=coins.ravel(),
+        game=game_of(adjacency),
         attack="released scores",
         blind_texts=texts,
         seeds={"audit": setup.seed},

@@ -38,6 +38,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from workbench.audit.local_sources import sources_sha256
+from workbench.audit.neighbours import coins_of
 from workbench.core.cost import cost_since
 from workbench.core.errors import ArgumentError, InputError, unknown_name
 from workbench.core.keys import JSON, plain
@@ -54,17 +55,20 @@ from workbench.training.setup import TrainingSetup, prepare
 TrainingFunction: TypeAlias = Callable[[list[dict[str, Any]], int], Any]
 Scorer: TypeAlias = Callable[[Sequence[Record]], FloatArray]
 
-GAME = GameTerms(
-    description=(
-        "The bench flipped a fair coin for each candidate record and trained the user's function on those"
-        " with heads; the adversary saw the scores that the trained model gives to all candidates."
-    ),
-    trials=Trials.ONE_RUN,
-    prior=0.5,
-    adjacency=Adjacency.ADD_REMOVE,
-    released=Released.SCORES,
-)
-"""The game of one run; several runs flip fresh coins and train independently."""
+
+def game_of(adjacency: Adjacency) -> GameTerms:
+    """The game of one run; several runs flip fresh coins and train independently."""
+    return GameTerms(
+        description=(
+            f"The bench took candidate records, {coins_of(adjacency)}, and trained the user's function on "
+            "those with heads; the adversary saw the scores that the trained model gives to all candidates."
+        ),
+        trials=Trials.ONE_RUN,
+        prior=0.5,
+        adjacency=adjacency,
+        released=Released.SCORES,
+    )
+
 
 SOURCE = "source"
 """The input that holds a copy of the user's file, for workers on other machines."""

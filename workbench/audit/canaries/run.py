@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.audit.neighbours import coins_of, flipped, in_place, require_played, trials_of
 from workbench.audit.user_training import SOURCE, Fitted, UserJob, UserTraining, as_dicts
 from workbench.core.cost import cost_since
 from workbench.core.errors import InputError, UnsupportedError
@@ -46,19 +47,19 @@ _CRAFTED = {
 }
 
 
-def terms_of(kind: CanaryKind, released: Released) -> GameTerms:
+def terms_of(kind: CanaryKind, released: Released, adjacency: Adjacency) -> GameTerms:
     """The game's terms, for an adversary who sees every update or the finished model's scores alone."""
     seen = "the scores that the trained model gives to all of them"
     if released is Released.EVERY_UPDATE:
         seen = "every update of the training, its weights, and the scorer that the function returned"
     return GameTerms(
         description=(
-            f"The bench {_CRAFTED[kind]}, flipped a fair coin for each, and trained the user's function on"
-            f" those with heads, among records that the adversary knows; the adversary saw {seen}."
+            f"The bench {_CRAFTED[kind]}, {coins_of(adjacency)}, and trained the user's function on those"
+            f" with heads, among records that the adversary knows; the adversary saw {seen}."
         ),
         trials=Trials.ONE_RUN,
         prior=0.5,
-        adjacency=Adjacency.ADD_REMOVE,
+        adjacency=adjacency,
         released=released,
     )
 
@@ -83,6 +84,7 @@ class CanaryJob:
     coins: tuple[bool, ...]
     run: int
     kind: CanaryKind = CanaryKind.LOUD
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,7 @@ def train_with_canaries(
     everybody, inside = [*candidates, *crafted], [*job.included, *job.coins]
     # The places are drawn for all, so that they say nothing of the coins.
     order = stream(job.setup.seed, "canaries", _ORDER, job.run).permutation(len(everybody))
+    order = in_place(order, len(candidates), Adjacency(job.adjacency))
     records = as_dicts([everybody[i] for i in order if inside[i]])
     seed = stream_seed(job.setup.seed, "canaries", _TRAINING, job.run)
     found = _trained(UserTraining(spec, job.setup.device), records, crafted, seed, progress)
@@ -232,13 +235,13 @@ def play(
         The game of the finished model's scores, and that of the updates.
     """
     count, kind = crafts
-    setup, places = first.setup, np.flatnonzero(first.included)
+    setup, places, adjacency = first.setup, np.flatnonzero(first.included), require_played(claim.about)
     kept = max(places.size - count // 2, round(LEAST_NATURAL * places.size), 1)
     natural = np.zeros(len(first.included), dtype=bool)
     natural[stream(setup.seed, "canaries", _NATURAL).permutation(places)[:kept]] = True
     content, jobs = content_digest(setup), []
     for run in range(runs):
-        coins = stream(setup.seed, "canaries", _COINS, run).random(count) < 0.5
+        coins = flipped(stream(setup.seed, "canaries", _COINS, run), count, adjacency)
         payload = CanaryJob(
             setup=setup,
             spec=training.spec,
@@ -246,13 +249,19 @@ def play(
             coins=tuple(coins.tolist()),
             run=run,
             kind=kind,
+            adjacency=adjacency,
         )
         jobs.append(training.job("canaries", payload, inputs=inputs, content=content, form=FORM))
     records = engine.run("canaries", jobs, train_with_canaries, keeps_folder=False)
     payloads = [job.payload for job in jobs]
-    updates = held_against(claim, terms_of(kind, Released.EVERY_UPDATE))
+    updates = held_against(claim, terms_of(kind, Released.EVERY_UPDATE, adjacency))
     return (
-        _found(terms_of(kind, Released.SCORES), payloads, records, ("answers", "unanswered", NAME_OF_SCORES)),
+        _found(
+            terms_of(kind, Released.SCORES, adjacency),
+            payloads,
+            records,
+            ("answers", "unanswered", NAME_OF_SCORES),
+        ),
         _found(updates, payloads, records, ("scores", "reason", NAME)),
     )
 
@@ -271,11 +280,12 @@ def _found(
     reasons = [str(record[why]) for record in records if why in record]
     if reasons:
         return Found(attack=attack, reason=reasons[0], seconds=seconds)
-    scores = paired(np.array([record[field] for record in records], dtype=np.float64))
+    adjacency = Adjacency(jobs[0].adjacency)
+    scores, coins = trials_of([record[field] for record in records], [job.coins for job in jobs], adjacency)
     details = records[0].get("details", {}) if attack == NAME else {}
     evidence = Evidence(
-        scores=scores.ravel(),
-        members=np.concatenate([np.array(job.coins, dtype=bool) for job in jobs]),
+        scores=paired(scores).ravel(),
+        members=coins.ravel(),
         game=game,
         attack=attack,
         seeds={"audit": jobs[0].setup.seed},
