@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
+from sklearn import metrics
 
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray
@@ -241,6 +243,25 @@ class TestDegenerateInput:
         one, why = comparison(np.array([1.0]), np.array([2.0]))
         assert one["rmse"] == 1.0
         assert {"r2", "pearson", "cv_first", "cv_second"} == set(why)
+
+    @pytest.mark.parametrize("size", [2, 5, 28])
+    def test_measures_are_those_of_sklearn_and_scipy(self, size: int) -> None:
+        generator = np.random.default_rng(size)
+        for scale in (1e-3, 1.0, 1e4):
+            x, y = (scale * generator.normal(3.0, 1.0, size) for _ in range(2))
+            measures, why = comparison(x, y)
+            assert not why
+            expected = {
+                "mse": metrics.mean_squared_error(x, y),
+                "rmse": metrics.root_mean_squared_error(x, y),
+                "mae": metrics.mean_absolute_error(x, y),
+                "medae": metrics.median_absolute_error(x, y),
+                "mape": metrics.mean_absolute_percentage_error(x, y),
+                "r2": metrics.r2_score(x, y),
+                "pearson": stats.pearsonr(x, y).statistic,
+            }
+            assert set(expected) < set(MEASURES)
+            assert {name: measures[name] for name in expected} == pytest.approx(expected, rel=1e-9)
 
     def test_measures_need_equal_lengths(self) -> None:
         with pytest.raises(InputError, match="got 2 and 3"):

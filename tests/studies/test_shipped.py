@@ -172,6 +172,17 @@ def test_what_is_shipped_is_of_todays_study(
     made = reporting.report(name)
     assert made.shipped is not None
     assert results.made["machine"]["cpu"] in made.made.notes[0]
-    assert made.record["experiments"]["done"] == sum(one.status is Status.DONE for one in outcomes)
+    done = {outcome.key for outcome in outcomes if outcome.status is Status.DONE}
+    assert made.record["experiments"]["done"] == len(done) == results.made["experiments"]
     place = next(Path(shipped.__file__).parents[1].glob(f"reports/papers/*/{name}{shipped.ENDING}"), None)
     assert place is None or place.stat().st_size < 3_000_000
+
+
+def test_an_experiment_of_two_groups_counts_once(ran: tuple[Study, Store], exported: bytes) -> None:
+    study, store = ran
+    copies = tuple(replace(one, group="another") for one in study.experiments)
+    both = replace(study, experiments=(*study.experiments, *copies))
+    for results in (read_results(both, store), shipped.parse(exported).results(both)):
+        assert len(results.outcomes) == 8
+        assert {outcome.experiment.group for outcome in results.outcomes} == {"budget", "another"}
+        assert reporting.counts(results) == {"done": 4, "failed": 0, "missing": 0}

@@ -29,6 +29,10 @@ then.
 """
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types whose values are their own plain form."""
+
+
 class HasPlainForm(ABC):
     """A record that defines its own plain form instead of that of its fields."""
 
@@ -43,7 +47,14 @@ def plain(value: Any) -> JSON:
     Non-finite floats become the strings "inf", "-inf" and "nan", which `float` reads back. Record fields
     marked `LATER` are left out at their default. Raises `TypeError`: a value has no plain form.
     """
-    if value is None or isinstance(value, bool | int):
+    kind = type(value)
+    if kind in _PLAIN:  # Most values, and the tests below are slow.
+        return value
+    if kind is dict:
+        return {name if type(name) is str else str(name): plain(item) for name, item in value.items()}
+    if kind is list or kind is tuple:
+        return [plain(item) for item in value]
+    if isinstance(value, int):
         return value
     if isinstance(value, str | Path):
         return str(value)

@@ -161,6 +161,12 @@ def entries(kind: str) -> Entries:
     return Entries(kind)
 
 
+@lru_cache(maxsize=1024)
+def _parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """What a factory takes; kept, because a report creates thousands of small things."""
+    return inspect.signature(factory).parameters
+
+
 def create(kind: str, name: str, /, **parameters: Any) -> Any:
     """Calls the factory that is registered under `name`.
 
@@ -170,7 +176,7 @@ def create(kind: str, name: str, /, **parameters: Any) -> Any:
     if name not in known:
         raise unknown_name(kind, name, known)
     factory = known[name].factory
-    accepted = inspect.signature(factory).parameters
+    accepted = _parameters_of(factory)
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()):
         for parameter in parameters:
             if parameter not in accepted:

@@ -102,7 +102,9 @@ class Decisions:
         self._base, self._paper, self._read, self._confidence = study, paper, read, confidence
         self._looks = {claim: tuple(counts) for claim, counts in looks.items()}
         self._first = first
-        self._experiments = {_place(experiment): experiment for experiment in study.experiments}
+        self._places: dict[int, tuple[Experiment, str]] = {}
+        self._with_seed: dict[tuple[int, int], Experiment] = {}
+        self._experiments = {self._place(experiment): experiment for experiment in study.experiments}
         self._keys: dict[str, str] = {}
         self._seen: dict[tuple[str, int], Standing] = {}
 
@@ -154,6 +156,7 @@ class Decisions:
     def _with(self, looks: Looks, seen: Mapping[tuple[str, int], Standing]) -> Decisions:
         made = Decisions(self._base, self._paper, looks, self._read, confidence=self._confidence)
         made._experiments, made._keys, made._seen = dict(self._experiments), dict(self._keys), dict(seen)
+        made._places, made._with_seed = self._places, self._with_seed
         return made
 
     def _look(self, *, last: bool) -> None:
@@ -171,7 +174,8 @@ class Decisions:
                 if look >= len(counts) or (look and (before is None or not before.is_open)):
                     continue
                 if before is not None:
-                    self._experiments |= self._repeated(before.finding, counts[look])
+                    for place, experiment in self._repeated(before.finding, counts[look]).items():
+                        self._experiments.setdefault(place, experiment)
                 if (claim, look) not in self._seen and (last or look < len(counts) - 1):
                     asked.setdefault(counts[look], []).append(claim)
             for units, claims in asked.items():
@@ -185,7 +189,7 @@ class Decisions:
     ) -> tuple[ReplicationFinding, ...]:
         """What the first units say of some conclusions, where a repeat would say the same."""
         results = self._read(replace(self._base, experiments=tuple(self._experiments.values())))
-        self._keys |= {_place(outcome.experiment): outcome.key for outcome in results.outcomes}
+        self._keys |= {self._place(outcome.experiment): outcome.key for outcome in results.outcomes}
         counted = set(itertools.islice(self._seeds(), units))
         outcomes = tuple(outcome for outcome in results.outcomes if outcome.experiment.seed in counted)
         study = replace(self._base, experiments=tuple(outcome.experiment for outcome in outcomes))
@@ -208,13 +212,27 @@ class Decisions:
         """What a conclusion was tested on, with each of the first units, by place."""
         keys = set(finding.reads)
         read = [one for place, one in self._experiments.items() if self._keys.get(place) in keys]
-        settings = {_place(replace(experiment, seed=0)): experiment for experiment in read}
+        settings = {self._place(self._seeded(experiment, 0)): experiment for experiment in read}
         repeated = (
-            replace(experiment, seed=seed)
+            self._seeded(experiment, seed)
             for seed in itertools.islice(self._seeds(), units)
             for experiment in settings.values()
         )
-        return {_place(experiment): experiment for experiment in repeated}
+        return {self._place(experiment): experiment for experiment in repeated}
+
+    def _seeded(self, experiment: Experiment, seed: int) -> Experiment:
+        """The experiment with another seed; the same object each time, so that its place is made once."""
+        made = (id(experiment), seed)
+        if made not in self._with_seed:
+            self._place(experiment)  # Which keeps it, so that no other object can have its id.
+            self._with_seed[made] = replace(experiment, seed=seed)
+        return self._with_seed[made]
+
+    def _place(self, experiment: Experiment) -> str:
+        """What two experiments of a study must differ in."""
+        if id(experiment) not in self._places:
+            self._places[id(experiment)] = experiment, _place(experiment)
+        return self._places[id(experiment)][1]
 
 
 def require_known(claims: Collection[str], paper: PublishedPaper) -> None:

@@ -280,10 +280,10 @@ def _shipped(name: str, profile: str | None, place: Path, *, is_whole: bool) -> 
 
 
 def counts(results: StudyResults) -> dict[str, int]:
-    """Number of experiments by status, those that do not occur included."""
+    """Number of experiments by status, all statuses named; what two groups share counts once, as in a run."""
     from workbench.studies.experiments import Status
 
-    counted = Counter(outcome.status for outcome in results.outcomes)
+    counted = Counter({outcome.key: outcome.status for outcome in results.outcomes}.values())
     return {str(status): counted[status] for status in Status}
 
 

@@ -422,8 +422,9 @@ def _record(
     """What was planned and done, as plain data.
 
     Returns:
-        `schema`, `study` (name, profile, source_sha256, experiments), `command`, `versions`, `rows` of the
-        plan, `totals`, `cost`, `conclusions` (null without rounds: id, outcome, looks, units, needed), and
+        `schema`, `study` (name, profile, source_sha256, experiments: shared ones in each group), `command`,
+        `versions`, `rows` of the plan, `totals`, `cost`, `conclusions` (null without rounds: id, outcome,
+        looks, units, needed), and
         `outcome` (null after a dry run): done, failed, skipped, trained, seconds, failures, and `stopped`:
         why the run did not come to its end, or null.
     """

@@ -14,7 +14,7 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -56,15 +56,23 @@ class Shipped:
     looks: Mapping[str, Sequence[int]]
     made: Mapping[str, JSON]
     outcomes: Mapping[str, Mapping[str, JSON]]
+    _read: dict[int, Outcome] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _of_key: dict[str, Outcome] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def results(self, study: Study) -> StudyResults:
         """The outcomes of a study's experiments; those that are not in the file are missing."""
         memberships: dict[str, tuple[bool, ...]] = {}
-        outcomes = (self._outcome(experiment, memberships) for experiment in study.experiments)
-        return StudyResults(study=study, outcomes=tuple(outcomes))
+        for experiment in study.experiments:
+            # An outcome holds its experiment, so no other object can have that id while it is kept.
+            if id(experiment) not in self._read:
+                key = identity(experiment)
+                if key not in self._of_key:
+                    self._of_key[key] = self._outcome(experiment, key, memberships)
+                self._read[id(experiment)] = replace(self._of_key[key], experiment=experiment)
+        outcomes = tuple(self._read[id(experiment)] for experiment in study.experiments)
+        return StudyResults(study=study, outcomes=outcomes)
 
-    def _outcome(self, experiment: Experiment, memberships: dict[str, tuple[bool, ...]]) -> Outcome:
-        key = identity(experiment)
+    def _outcome(self, experiment: Experiment, key: str, memberships: dict[str, tuple[bool, ...]]) -> Outcome:
         form = self.outcomes.get(key)
         if form is None:
             return Outcome(experiment=experiment, key=key, status=Status.MISSING)

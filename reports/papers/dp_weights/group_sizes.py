@@ -107,10 +107,13 @@ def group_sizes(paper: PublishedPaper) -> GroupSizes:
     pairs = np.zeros((MOST, MOST), dtype=np.bool_)
     for m in members:
         fits = fits_both[m + n]
-        for row in rows:
-            fits = fits & _counts_fit(row, m, n) & _has_whole(row["roc_auc"], 2 * m * n)
         for distance in distances["roc_auc"]:
             fits = fits & _has_whole(distance.median, 4 * m * n)
+        for row in rows:
+            fits = fits & _has_whole(row["roc_auc"], 2 * m * n)
+        for row in rows:
+            left = np.flatnonzero(fits)
+            fits[left] = _counts_fit(row, m, n[left])
         pairs[m - 1] = fits
     return GroupSizes(members=tuple(members), both=tuple(both), pairs=pairs)
 

@@ -148,11 +148,16 @@ def _exact_p(statistic: float, n: int) -> float | None:
     """Two-sided p-value of a whole rank sum without ties: 2 P(W <= statistic), at most 1."""
     if statistic != int(statistic):
         return None
-    ways = [1] + [0] * (n * (n + 1) // 2)
-    for rank in range(1, n + 1):
-        for total in range(len(ways) - 1, rank - 1, -1):
-            ways[total] += ways[total - rank]
-    return min(1.0, float(2.0 * sum(ways[: int(statistic) + 1]) / 2.0**n))
+    return min(1.0, float(2.0 * sum(_rank_sums(n)[: int(statistic) + 1]) / 2.0**n))
+
+
+@cache
+def _rank_sums(n: int) -> list[int]:
+    """How many subsets of the ranks 1 to n have each sum."""
+    if n == 0:
+        return [1]
+    without = [*_rank_sums(n - 1), *[0] * n]
+    return [count + (without[total - n] if total >= n else 0) for total, count in enumerate(without)]
 
 
 def _moment_identities(table: PublishedTable, means: PublishedTable, setting: str) -> Iterator[str]:

@@ -68,22 +68,21 @@ def comparison(first: FloatArray, second: FloatArray) -> tuple[dict[str, float],
     Returns:
         By name of `MEASURES`: the number, NaN where it is not defined, and for each NaN the reason.
     """
-    from sklearn import metrics
-
     if len(first) != len(second):
         raise InputError(f"first and second must be of one length, got {len(first)} and {len(second)}")
     x, y = (Sample(side, tuple(range(len(side))), "measurement").values for side in (first, second))
-    mse = float(metrics.mean_squared_error(x, y))
+    distances = np.abs(x - y)
+    mse = float(np.mean(distances**2))
     r2, r2_why = _r2(x, y)
     pearson, pearson_why = _pearson(x, y)
     mape, mape_why = _mape(x, y)
     each = (
         math.sqrt(mse),
         pearson,
-        float(metrics.mean_absolute_error(x, y)),
+        float(np.mean(distances)),
         r2,
         mse,
-        float(metrics.median_absolute_error(x, y)),
+        float(np.median(distances)),
         coefficient_of_variation(x),
         coefficient_of_variation(y),
         mape,
@@ -95,34 +94,29 @@ def comparison(first: FloatArray, second: FloatArray) -> tuple[dict[str, float],
 
 
 def _r2(x: FloatArray, y: FloatArray) -> tuple[float, str]:
-    """sklearn's R² with x as the truth, and why it is NaN."""
-    from sklearn import metrics
-
+    """R² with x as the truth, and why it is NaN."""
     if x.size < 2 or not spreads(x):
         return math.nan, "the first model's values are constant"
-    return float(metrics.r2_score(x, y)), ""
+    return 1.0 - float(np.sum((x - y) ** 2) / np.sum((x - np.mean(x)) ** 2)), ""
 
 
 def _pearson(x: FloatArray, y: FloatArray) -> tuple[float, str]:
-    """scipy's correlation, and why it is NaN."""
-    from scipy import stats
-
+    """The correlation, and why it is NaN."""
     for side, values in (("first", x), ("second", y)):
         if values.size < 2 or not spreads(values):
             return math.nan, f"the {side} model's values are constant"
     # Relative spreads near rounding would make scipy warn of a correlation that rounding decides.
     if min(float(np.ptp(v)) / float(np.max(np.abs(v))) for v in (x, y)) < 1e-12:
         return math.nan, "a model's values are constant up to rounding"
-    return float(stats.pearsonr(x, y).statistic), ""
+    directions = [(v - np.mean(v)) / np.linalg.norm(v - np.mean(v)) for v in (x, y)]
+    return min(max(float(directions[0] @ directions[1]), -1.0), 1.0), ""
 
 
 def _mape(x: FloatArray, y: FloatArray) -> tuple[float, str]:
-    """sklearn's mean absolute percentage error as a fraction, and why it is NaN."""
-    from sklearn import metrics
-
+    """Mean absolute percentage error as a fraction of x, and why it is NaN."""
     if float(np.min(np.abs(x))) <= 1e-150:
         return math.nan, "the first model has a value of zero"
-    return float(metrics.mean_absolute_percentage_error(x, y)), ""
+    return float(np.mean(np.abs(x - y) / np.abs(x))), ""
 
 
 def comparison_by_unit(first: Sample, second: Sample, *, confidence: float = 0.95) -> dict[str, Interval]:
