@@ -63,6 +63,28 @@ def train(records, seed):
     assert scores(tmp_path, source) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_a_folder_of_a_saved_model_is_scored_as_the_pair_is(tmp_path: Path) -> None:
+    source = """
+import pathlib
+from workbench.core import registry
+FOLDER = pathlib.Path(__file__).parent / "saved"
+def {name}(records, seed):
+    base = registry.create("model", "tiny_gpt2", seed=0, max_length=64)
+    base.module.save_pretrained(FOLDER)
+    base.tokenizer.save_pretrained(FOLDER)
+    return {result}
+"""
+    pair = scores(tmp_path, source.format(name="train", result="base.module, base.tokenizer"))
+    for folder in ("FOLDER", "str(FOLDER)"):
+        found = scores(tmp_path, source.format(name="train", result=folder))
+        assert found == pytest.approx(pair, abs=1e-5)
+    (tmp_path / "saved" / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"returned folder .* has no"):
+        scores(tmp_path, "def train(records, seed):\n    return __file__.rpartition('/')[0] + '/saved'\n")
+    with pytest.raises(InputError, match="returned 'nowhere', which is no folder; return a callable"):
+        scores(tmp_path, "def train(records, seed):\n    return 'nowhere'\n")
+
+
 @pytest.mark.parametrize(
     "expression",
     [

@@ -7,14 +7,15 @@ The function is called as `function(records, seed)` and trains on exactly those 
 - `seed`: an int, different in every run; the function seeds its own randomness with it.
 - `device`: only with `--device`, and only by that name: what to train on, such as `"cuda"`.
 
-It returns what the adversary is to see, in one of four forms:
+It returns what the adversary is to see, in one of five forms:
 
 1. a *scorer*, any callable: `scorer(records)` gives one finite number a record, higher = more likely to
    have been trained on;
 2. an object with a method `losses(records)`, one finite number a record, lower = more likely;
 3. a pair `(model, tokenizer)` of Hugging Face transformers, the model causal; scored by its loss, of a
    record's secret alone where all have one;
-4. a `workbench.interfaces.Model`; scored by its loss.
+4. the path of a folder in which such a pair is saved, its weights as safetensors;
+5. a `workbench.interfaces.Model`; scored by its loss.
 
 The bench flips a fair coin for each candidate record, hands those with heads to the function, and asks
 for the scores of all candidates; the function never sees the coins.
@@ -79,7 +80,7 @@ _LONGEST = 1024
 
 _FORMS = (
     "a callable scorer, an object with a method losses(records), a pair (transformers model, tokenizer),"
-    " or a workbench Model"
+    " the folder that the two are saved in, or a workbench Model"
 )
 
 
@@ -214,6 +215,8 @@ class UserTraining:
         Raises `InputError`: the function fails, or returns something that cannot be scored.
         """
         result = self._guarded(lambda: self.function(records, int(seed)))
+        if isinstance(result, str | Path):
+            result = _saved_model(self.spec, result)
         if isinstance(result, tuple) and len(result) == 2:
             result = self._guarded(lambda: _language_model(*result))
         scorer = self._scorer(result)
@@ -349,6 +352,16 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
     max_length = int(min(tokenizer.model_max_length, positions, _LONGEST))
     wrapped: Model = LanguageModel(model, tokenizer, max_length, "user")
     return wrapped
+
+
+def _saved_model(spec: str, folder: str | Path) -> Model:
+    """The causal language model that a training function saved to a folder, from its safetensors alone."""
+    from workbench.audit.checkpoint import Checkpoint
+
+    if not Path(folder).is_dir():
+        raise InputError(f"{spec} returned {str(folder)!r}, which is no folder; return {_FORMS}")
+    model: Model = Checkpoint.of_folder("returned folder", Path(folder)).model
+    return model
 
 
 @dataclass(frozen=True)

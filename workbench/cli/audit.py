@@ -444,7 +444,15 @@ def _audit_training(options: AuditOptions) -> AuditResult:
     given["corpus_parameters"] = parameters("--corpus-parameter", options.corpus_parameter or [])
     given["stated"] = parameters("--stated", options.stated or [])
     with terminal.progress_display(options.quiet) as progress:
-        return api.audit_training(options.train, **given, out=options.out, progress=progress)
+        return api.audit_training(
+            options.train, **given, out=options.out, progress=progress, announce=_announcing(options)
+        )
+
+
+def _announcing(options: AuditOptions) -> Callable[[str], None] | None:
+    """Prints a line on the error stream, unless all but the verdict is left out."""
+    console = terminal.error_console()
+    return None if options.quiet else lambda line: console.print(line, markup=False, highlight=False)
 
 
 def _audit_checkpoint(options: AuditOptions) -> AuditResult:

@@ -77,6 +77,7 @@ def audit_training(
     device: str = CPU,
     out: PathLike | None = None,
     progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
     command: str = "",
 ) -> AuditResult:
     """Audit a training function: flip coins, let it train, score every candidate, and replay it.
@@ -104,11 +105,13 @@ def audit_training(
         device: What the function is told to train on, unless it is the CPU.
         out: Folder of the store, with which a second call goes on where this one ended; None keeps nothing.
         progress: Called with the stage, the jobs done, and the jobs in all.
+        announce: Called with lines that say how many records go where, before anything is trained.
         command: How the report says that it was made; this call, unless given.
 
     Raises `InputError`: an argument is unusable, or the function fails or breaks its contract.
     `UnsupportedError`: the games do not test such a claim.
     """
+    from workbench.audit import foretold
     from workbench.audit import run as runner
     from workbench.audit.canaries.run import usual_count
     from workbench.audit.replay.stated import stated_from
@@ -139,6 +142,12 @@ def audit_training(
         **({} if workers is None else {"workers": whole_number("workers", workers, least=0)}),
     )
     count = usual_count(settings.candidates) if canaries is None else _canaries(canaries)
+    if announce is not None:
+        named, trainings = spec.rpartition(":")[2], retrain or 0
+        for line in foretold.of_training(
+            named, settings, runs=runs, canaries=count, replays=bool(replay), trainings=trainings
+        ):
+            announce(line)
     call = partial(call_of, "audit_training", function, claim=claim, corpus=corpus, candidates=candidates)
     with kept_in(out) as folder:
         record = runner.audit_training(
