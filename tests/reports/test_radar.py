@@ -132,6 +132,19 @@ def test_a_missing_value_leaves_a_gap_and_is_named() -> None:
     assert "gap" not in radar("f", "t", axes(), [whole], spread=SPREAD).caption
 
 
+def test_a_panel_without_values_is_not_drawn_and_is_named() -> None:
+    empty = Series(label="never run", values=(None, None, None, None))
+    panels = [
+        RadarPanel(heading="first", series=(series("a", 0.1, 0.2, 0.3, 0.4),)),
+        RadarPanel(heading="second", series=(empty,)),
+    ]
+    figure = radars("f", "t", axes(), panels, spread=SPREAD, note="Means.")
+    assert figure.svg.count("<svg ") == 1
+    assert figure.caption.startswith("Means. No values, so no panel: second. ")
+    assert "gap" not in figure.caption
+    assert [key.label for key in figure.legend if key.label in ("a", "never run")] == ["a"]
+
+
 def test_whiskers_reach_from_end_to_end_and_their_caption_is_computed() -> None:
     one = Series(
         label="a", values=(value(0.5, 0.25, n=2), value(0.5, n=3), Value(estimate=0.5, n=3), value(0.1, 0.3))

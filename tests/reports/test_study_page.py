@@ -14,6 +14,7 @@ import pytest
 
 from workbench.core import registry
 from workbench.core.errors import InputError
+from workbench.reports.shared.pages.study import css_string
 from workbench.studies.report import Cell, Replication, ReplicationFinding, StudyReport, Value
 
 Builder = Callable[..., StudyReport]
@@ -29,6 +30,8 @@ CONTEXT: dict[str, Any] = {
     "study_notes": ["Fewer epochs than the paper."],
 }
 VOID = {"meta", "link", "br", "hr", "img", "input"}
+CLOSED_BY = {"td": {"td", "th", "tr"}, "th": {"td", "th", "tr"}, "tr": {"tr"}}
+"""Elements that a further one closes, as HTML has it; the end of their table's part does, too."""
 
 
 class Page(HTMLParser):
@@ -47,6 +50,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        while self.open and tag in CLOSED_BY.get(self.open[-1], ()):
+            self.open.pop()
         if tag not in VOID:
             self.open.append(tag)
 
@@ -54,6 +59,8 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
+        while tag == "tbody" and self.open and self.open[-1] in CLOSED_BY:
+            self.open.pop()
         if not self.open or self.open.pop() != tag:
             self.complaints.append(f"</{tag}> at {self.getpos()}")
 
@@ -101,8 +108,9 @@ def test_the_verdicts_come_first_with_their_counts(study: Builder) -> None:
     assert headings.count("h1") == 1
     order = [
         report.title, "of 3 conclusions", "What the paper concludes, held to our results",
-        report.findings[0].statement, "Contradictions inside the paper", report.inconsistencies[0],
-        "Results, number 1", "All epsilons", "What to know", report.notes[0], "How this was made",
+        report.findings[0].statement, "Results, number 1", "All epsilons",
+        "Contradictions inside the paper", report.inconsistencies[0],
+        "What to know", report.notes[0], "How this was made",
     ]  # fmt: skip
     rest = page.text
     for words in order:
@@ -137,6 +145,50 @@ def test_many_findings_are_an_index_of_folded_verdicts(study: Builder) -> None:
     assert folds(many) == [False] * 20
 
 
+def test_conclusions_that_were_not_run_are_folded_away_behind_the_others(study: Builder) -> None:
+    report = study()
+    unrun = tuple(
+        replace(report.findings[0], id=f"unrun-{place}", outcome=Replication.NOT_RUN, test="A long test.")
+        for place in range(4)
+    )
+    text = render(replace(report, findings=(*unrun, *report.findings)))
+    folded = text[text.index('<details class="more">') :]
+    folded = folded[: folded.index("</section>")]
+    assert "4 conclusions whose runs are missing" in folded
+    assert [f'id="v-{one.id}"' in folded for one in unrun] == [True] * 4
+    assert [f'id="v-{one.id}"' in folded for one in report.findings] == [False] * 3
+    assert "A long test." not in text
+    assert "whose runs are missing" not in render(report)
+
+
+def test_rows_of_the_paper_that_were_not_run_are_folded_away(study: Builder) -> None:
+    report = study(tables=1, rows=4)
+    (table,) = report.tables
+    why = "no run at this setting"
+    blank = [tuple(Cell(paper=cell.paper, why_blank=why) for cell in cells) for _, cells in table.rows[:3]]
+    lost = tuple((headers, cells) for (headers, _), cells in zip(table.rows[:3], blank, strict=True))
+    text = render(replace(report, tables=(replace(table, rows=(*lost, table.rows[3])),)))
+    _, _, after = text.partition('<details class="more">')
+    folded, _, _ = after.partition("</details>")
+    assert "3 rows of the paper that are not run here" in folded
+    assert (folded.count('<tr class="paper">'), folded.count('<tr class="ours">')) == (3, 0)
+    assert folded.count(why) == 1
+    shown = parsed(replace(report, tables=(replace(table, rows=lost),)))
+    (outer,) = [names for tag, names in shown.tags if tag == "details" and names.get("data-kind") == "table"]
+    assert "open" not in outer
+
+
+def test_names_of_columns_cannot_end_the_style_that_holds_them(study: Builder) -> None:
+    report = study(tables=1)
+    hostile = "a'; } </style><script>alert(1)</script> \\"
+    (table,) = report.tables
+    page = parsed(replace(report, tables=(replace(table, columns=(hostile, *table.columns[1:])),)))
+    (style,) = [names["style"] or "" for tag, names in page.tags if tag == "table"]
+    assert f"--c1: {css_string(hostile)}; --c2:" in style
+    assert not set('<>{}"') & set(style)
+    assert css_string("a'b\\ c") == r"'a\27 b\5c  c'"
+
+
 def test_every_number_of_a_table_is_on_the_page_and_blanks_say_why(study: Builder) -> None:
     report = study(tables=1, rows=4)
     page = parsed(report)
@@ -166,11 +218,7 @@ def test_bold_marks_exactly_the_differences_whose_interval_excludes_zero(study: 
         and cell.difference.upper is not None
     ]
     page = parsed(report)
-    marked = [
-        attributes
-        for tag, attributes in page.tags
-        if tag == "td" and "differs" in (attributes.get("class") or "")
-    ]
+    marked = [attributes for tag, attributes in page.tags if tag == "b"]
     assert len(marked) == sum(expected)
     assert 0 < sum(expected) < len(expected)
     assert "is not corrected for many comparisons" in page.text

@@ -102,18 +102,18 @@ def test_the_page_fetches_nothing_and_fits(chromium: Any, page: Path, width: int
     )
     assert cut_off == []
     # In a card the first cell of each metric holds the metric's name, which runs on over its neighbours.
-    wider = """return [...document.querySelectorAll('td:not([data-label])')]
+    wider = """return [...document.querySelectorAll('.row tr:not(:first-child) td')]
                       .map(part => part.scrollWidth - part.clientWidth)"""
     assert max(chromium.run(wider)) <= 1
     # And the number stands under that name.
-    room = """return [...document.querySelectorAll('td[data-label]')].map(part => {
+    room = """return [...document.querySelectorAll('.row tr:first-child td')].map(part => {
                 const name = getComputedStyle(part, '::before');
                 if (name.content === 'none') return 0;
                 const room = parseFloat(getComputedStyle(part).paddingTop);
                 return room - parseFloat(name.top) - parseFloat(name.height);
               })"""
     assert min(chromium.run(room)) >= 0
-    named = "return getComputedStyle(document.querySelector('td[data-label]'), '::before').content"
+    named = "return getComputedStyle(document.querySelector('.row tr:first-child td'), '::before').content"
     assert (chromium.run(named) == "none") is (width == DESKTOP)
 
 
@@ -153,7 +153,7 @@ def test_words_hide_what_does_not_hold_them_and_rows_too(chromium: Any, page: Pa
     rows = chromium.run(
         """return [...document.querySelectorAll('#t-table-1 tbody.row')]
            .filter(row => row.getBoundingClientRect().height > 0)
-           .map(row => [...row.querySelectorAll('.head')].map(head => head.textContent).join(' '))"""
+           .map(row => [...row.querySelectorAll('th[rowspan]')].map(head => head.textContent).join(' '))"""
     )
     assert rows == ["4 non_dp_model"]
     assert (

@@ -174,6 +174,11 @@ def test_what_is_shipped_is_of_todays_study(
     assert results.made["machine"]["cpu"] in made.made.notes[0]
     done = {outcome.key for outcome in outcomes if outcome.status is Status.DONE}
     assert made.record["experiments"]["done"] == len(done) == results.made["experiments"]
+    page = made.page()
+    assert len(page.encode()) < 500_000
+    lacking = made.record["experiments"]["missing"]
+    assert f"<dd>{len(done)} of {len(done) + lacking}<" in page
+    assert f"{results.made['experiments']} experiments in {results.made['core_seconds'] / 3600:.1f}" in page
     place = next(Path(shipped.__file__).parents[1].glob(f"reports/papers/*/{name}{shipped.ENDING}"), None)
     assert place is None or place.stat().st_size < 3_000_000
 

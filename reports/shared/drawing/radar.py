@@ -217,7 +217,8 @@ def radars(
 ) -> Figure:
     """Small multiples: several radar charts on the same axes with the same ranges, such as ranges of epsilon.
 
-    A series has the same colour, dash and marker in every panel. Arguments and errors are those of `radar`.
+    A series has the same colour, dash and marker in every panel. A panel without any value is not drawn, and
+    the caption says which. Arguments and errors are those of `radar`.
     """
     checked_identifier(identifier)
     if not 3 <= len(axes) <= MOST_AXES:
@@ -226,6 +227,11 @@ def radars(
     checked_series_count(len(labels))
     for panel in panels:
         _check_series(panel, axes)
+    empty = [panel.heading for panel in panels if not any(map(any, (one.values for one in panel.series)))]
+    if len(empty) < len(panels):
+        panels = [panel for panel in panels if panel.heading not in empty]
+        labels = list(dict.fromkeys(series.label for panel in panels for series in panel.series))
+        note = " ".join([note, f"No values, so no panel: {', '.join(empty)}."] if empty else [note])
     several, layout = len(panels) > 1, _layout(axes)
     drawn = [
         Panel(

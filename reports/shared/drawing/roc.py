@@ -26,6 +26,9 @@ from workbench.reports.shared.drawing.svg import Scale, SeriesChart, decades, th
 from workbench.reports.shared.numbers import number, percent
 from workbench.studies.report import Figure, FigureKey
 
+_STEP = 2.0
+"""Pixels that a curve's vertices are apart at least: a page holds many curves of thousands of scores."""
+
 _BANDS_TO = 3
 _ROC_CONFIDENCE = 0.95
 
@@ -106,7 +109,7 @@ def roc_chart(
             _draw_band(chart, (x, y), curve, index)
     for index, curve in enumerate(curves):
         across, heights = x(curve.fpr), y(curve.tpr)
-        kept = thin(across, heights)
+        kept = thin(across, heights, _STEP)
         chart.trace(across[kept], heights[kept], index)
         _mark_decades(chart, (x, y), curve, index)
     legend = [series_key(index, subject.label) for index, subject in enumerate(subjects)]
@@ -157,7 +160,7 @@ def _curve_words(curve: _Curve) -> str:
 
 def _draw_band(chart: SeriesChart, scales: tuple[Scale, Scale], curve: _Curve, index: int) -> None:
     x, y = scales
-    inner = thin(x(curve.fpr), y(curve.tpr))[1:]
+    inner = thin(x(curve.fpr), y(curve.tpr), _STEP)[1:]
     members, nonmembers = curve.counts
     band = roc_band(
         curve.fpr[inner],

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -18,7 +19,7 @@ from markupsafe import Markup
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON
 from workbench.core.registry import register
-from workbench.reports.shared.cells import table_text
+from workbench.reports.shared.cells import Line, table_text
 from workbench.reports.shared.drawing.figures import swatch
 from workbench.reports.shared.markup import rendered, source
 from workbench.reports.shared.numbers import number, percent, real
@@ -100,6 +101,7 @@ def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, An
             "anchor": _anchor("v", finding.id, place),
             "css": OUTCOMES[finding.outcome][0],
             "finding": finding,
+            "is_unrun": finding.outcome is Replication.NOT_RUN,
             "tables": tuple((names.get(name, name), anchors.get(name, "")) for name in finding.tables),
         }
         for place, finding in enumerate(report.findings)
@@ -112,6 +114,8 @@ def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, An
             (css, outcome.value, meaning, counts[outcome])
             for outcome, (css, meaning) in _shown(counts).items()
         ],
+        "most_columns": max((len(table.columns) for table in report.tables), default=0),
+        "most_heads": max((len(table.row_headers) for table in report.tables), default=0),
         "tables": [_table_view(table, anchors[table.id], findings) for table in report.tables],
         "figures": [_figure_view(figure, place) for place, figure in enumerate(report.figures)],
         "inconsistencies": report.inconsistencies,
@@ -139,6 +143,17 @@ def _anchor(prefix: str, name: str, place: int) -> str:
 
 def _table_view(table: Table, anchor: str, findings: Sequence[View]) -> View:
     text = table_text(table)
+    rows: list[View] = []
+    unrun: list[View] = []
+    for (_, cells), row in zip(table.rows, text.rows, strict=True):
+        if text.compares and all(cell.ours is None for cell in cells):
+            unrun.append(
+                {"row": replace(row, lines=row.lines[:1]), "differs": (), "reasons": _marks(row.lines[1:])}
+            )
+        else:
+            rows.append({"row": row, "differs": tuple(map(_excludes_zero, cells))})
+    shown = sorted({mark for view in rows for mark in _marks(view["row"].lines)})
+    blank = sorted({mark for view in unrun for mark in _marks(view["row"].lines)} | set(shown))
     mine = tuple(view for view in findings if table.id in view["finding"].tables)
     return {
         "anchor": anchor,
@@ -151,10 +166,34 @@ def _table_view(table: Table, anchor: str, findings: Sequence[View]) -> View:
             for outcome, (css, _) in OUTCOMES.items()
             if any(view["finding"].outcome is outcome for view in mine)
         ),
-        "differs": tuple(tuple(map(_excludes_zero, row)) for _, row in table.rows),
+        "rows": rows,
+        "unrun": unrun,
+        "unrun_reasons": [
+            text.reasons[mark - 1] for mark in sorted({mark for view in unrun for mark in view["reasons"]})
+        ],
+        "reasons": [(f"[{mark}]", text.reasons[mark - 1]) for mark in blank],
+        "has_differences": any(differs for view in rows for differs in view["differs"]),
+        "labels": _labels(table),
         "scrolls": len(table.columns) >= _SCROLLS_FROM,
-        "kinds": max((len(row.lines) for row in text.rows), default=1),
     }
+
+
+def _marks(lines: Sequence[Line]) -> set[int]:
+    """The numbers of the reasons for blank places."""
+    return {text.reason for line in lines for text in line.texts if text.reason}
+
+
+def _labels(table: Table) -> str:
+    """The names of a table's columns and of its rows' headers, as properties of its style."""
+    names = {f"--c{place}": name for place, name in enumerate(table.columns, 1)}
+    names |= {f"--h{place}": name for place, name in enumerate(table.row_headers, 1)}
+    return "; ".join(f"{name}: {css_string(value)}" for name, value in names.items())
+
+
+def css_string(text: str) -> str:
+    """Text as a string of a style sheet; whatever is no letter, digit or space is escaped."""
+    letters = (one if one.isalnum() or one == " " else f"\\{ord(one):x} " for one in text)
+    return f"'{''.join(letters)}'"
 
 
 def _excludes_zero(cell: Cell) -> bool:

@@ -1,5 +1,12 @@
 (() => {
   "use strict";
+  // Tables that are laid out as cards lose their meaning for readers of the screen in some browsers, but for roles.
+  const roles = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell" };
+  for (const part of document.querySelectorAll(".compare, .compare :is(thead, tbody, tr, th, td)")) {
+    const isColumn = part.parentElement.parentElement.tagName === "THEAD";
+    part.setAttribute("role", roles[part.tagName] || (isColumn ? "columnheader" : "rowheader"));
+  }
+
   const form = document.getElementById("filter");
   const words = document.getElementById("filter-words");
   const status = document.getElementById("filter-status");
@@ -10,6 +17,7 @@
     outcomes: (part.dataset.outcomes || "").split(" ").filter(Boolean),
     rows: [...part.querySelectorAll("tbody.row")],
   }));
+  const groups = [...document.querySelectorAll("details.more")];
   const sections = [...document.querySelectorAll("section.filtered")];
 
   // A number is looked for as a whole, so that 1 does not find 10 and 0.31; words by any part of them.
@@ -25,7 +33,7 @@
     for (const item of items) {
       const parts = item.rows.length ? [...item.part.querySelectorAll(":scope > summary, thead")] : [item.part];
       item.has = index(parts);
-      item.rowHas = item.rows.map((row) => index([...row.querySelectorAll(".head")]));
+      item.rowHas = item.rows.map((row) => index([...row.querySelectorAll("th[rowspan]")]));
     }
   };
 
@@ -58,6 +66,12 @@
       shown += visible ? 1 : 0;
     }
     for (const [part, hide] of changes) if (part.hidden !== hide) part.hidden = hide;
+    const isFiltered = wanted.length > 0 || !everyOutcome;
+    for (const group of groups) {
+      const any = group.querySelector(".item:not([hidden]), tbody.row:not([hidden])");
+      group.hidden = !any;
+      if (any && isFiltered) group.open = true;
+    }
     for (const section of sections) section.hidden = !section.querySelector(".item:not([hidden])");
     status.textContent = shown === items.length
       ? `All ${items.length} entries are shown.`
@@ -92,6 +106,9 @@
       apply();
     }
     if (target && target.tagName === "DETAILS") target.open = true;
+    for (let above = target && target.parentElement; above; above = above.parentElement) {
+      if (above.tagName === "DETAILS") above.open = true;
+    }
     if (target) target.scrollIntoView();
   };
 
@@ -105,7 +122,7 @@
       remember();
     });
   };
-  const fold = (open) => document.querySelectorAll("details.item").forEach((part) => { part.open = open; });
+  const fold = (open) => document.querySelectorAll("details.item, details.more").forEach((part) => { part.open = open; });
 
   form.addEventListener("input", later);
   form.addEventListener("reset", () => setTimeout(later));
