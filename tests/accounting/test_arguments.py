@@ -75,6 +75,7 @@ VALID: dict[str, dict[str, Any]] = {
     "certified.delta_bounds": WIDE | {"epsilon": 0.5},
     "certified.epsilon_bounds": WIDE | {"delta": 0.125},
     "certified.tpr_bounds": WIDE | {"fpr": 0.125},
+    "certified.bounds_at": WIDE | {"kind": "epsilon", "values": (0.125, 0.25)},
     "crossings.crossing": {"holds": lambda x: x > 0.5, "low": 0.0, "high": 1.0, "precision": 0.125},
     "crossings.turns": {"met": (True, False)},
     "correlated.CorrelatedGaussian": {"noise_multiplier": 1.5, "encoder": ((1.0, 0.0), (0.5, 1.0))}
@@ -260,6 +261,8 @@ ANNOTATIONS = {
     "tuple[int, ...]",
     *(
         "Sequence[bool]",
+        "Sequence[float]",  # With the next one in `test_several_values`.
+        "many_steps.Question",
         "Callable[[float], bool]",
         "Callable[[float], Bounds]",
         "Callable[[], bool]",
@@ -445,9 +448,9 @@ def test_scalars_hit_the_cache_entry_of_their_float() -> None:
     certified = importlib.import_module("workbench.accounting.certified")
     twice = Composed(events=((event, 2),))
     first = epsilon_bounds(twice, np.float32(1e-4))
-    before = certified._epsilon_on_grid.cache_info()
+    before = certified.on_grid.cache_info()
     assert epsilon_bounds(Composed(events=((same, 2),)), float(np.float32(1e-4))) == first
-    after = certified._epsilon_on_grid.cache_info()
+    after = certified.on_grid.cache_info()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 

@@ -15,7 +15,6 @@ from workbench.accounting import (
     Gaussian,
     Laplace,
     RandomisedResponse,
-    certified,
     delta,
     epsilon,
     tpr,
@@ -24,6 +23,8 @@ from workbench.accounting.balls.central_limit import PRECISION, Atoms, Part, Ram
 from workbench.accounting.events import Event
 from workbench.accounting.grid import many_steps
 from workbench.accounting.grid.composition import Composition
+from workbench.accounting.grid.laws_of_events import counted, steps_of
+from workbench.accounting.grid.questions import EpsilonQuestion, on_grid
 from workbench.interfaces import Adjacency, Direction
 
 SPINS = Fraction(11, 20)
@@ -92,7 +93,7 @@ def test_millions_of_steps_have_narrow_bounds_that_the_grids_hold(event: Event, 
     found = epsilon(event, at, adjacency=adjacency)
     assert "central limit" in found.method
     assert found.relative_width < 1e-3
-    low, high = certified._epsilon_on_grid(event, at, adjacency, Direction.BOTH, 1e-3)
+    low, high = on_grid(EpsilonQuestion(event, adjacency, Direction.BOTH), at, 1e-3)
     assert low <= found.lower <= found.upper <= high
     back = delta(event, found.lower, adjacency=adjacency)
     assert back.lower <= at * (1 + 1e-2)
@@ -117,11 +118,11 @@ def test_a_million_laplace_steps_are_nearly_a_gaussian_of_the_same_variance() ->
 def test_a_composed_gaussian_adds_to_moments_and_not_to_the_error() -> None:
     """Beside the grid, where both answer."""
     run = Composed(events=((Laplace(scale=20.0), 20_000), (Gaussian(noise_multiplier=0.5), 1)))
-    low, high = certified._epsilon_on_grid(run, 1e-3, Adjacency.ADD_REMOVE, Direction.BOTH, 1e-3)
-    parts, squares = certified._counted(run, Adjacency.ADD_REMOVE)
+    low, high = on_grid(EpsilonQuestion(run, Adjacency.ADD_REMOVE, Direction.BOTH), 1e-3, 1e-3)
+    parts, squares = counted(run, Adjacency.ADD_REMOVE)
     known = many_steps.known_parts(parts, Adjacency.ADD_REMOVE)
     assert known is not None
-    composition = Composition(certified._steps(run, Adjacency.ADD_REMOVE), 1e-10)
+    composition = Composition(steps_of(run, Adjacency.ADD_REMOVE), 1e-10)
     found = many_steps.ends_of(known, squares, composition, question="epsilon", value=1e-3)
     assert found is not None
     assert found[0] <= high

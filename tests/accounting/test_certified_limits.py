@@ -31,6 +31,7 @@ from workbench.accounting.grid.laws import (
     SubsampledLaw,
     _masses_of,
 )
+from workbench.accounting.grid.laws_of_events import finite_law
 from workbench.accounting.grid.rounding import GridLaw, _without_negative, dominated, dominating
 from workbench.accounting.grid.tilted import TiltedSum, Window
 from workbench.core.errors import UnsupportedError
@@ -120,7 +121,7 @@ def test_elementary_functions_are_as_exact_as_assumed() -> None:
 @pytest.mark.parametrize("distance", [Fraction(1, 10**12), Fraction(1, 10**7), Fraction(1, 3), Fraction(5)])
 def test_losses_of_atoms_are_relatively_exact(distance: Fraction) -> None:
     p, q = Fraction(1, 10**9) * (1 + distance), Fraction(1, 10**9)
-    law = certified._finite_law(FinitePair(p=(p, 1 - p), q=(q, 1 - q)), lattice=False)
+    law = finite_law(FinitePair(p=(p, 1 - p), q=(q, 1 - q)), lattice=False)
     before = ctx.prec
     ctx.prec = 200
     try:
@@ -254,7 +255,7 @@ def test_infinite_losses_of_more_mass_than_delta_make_epsilon_infinite() -> None
 def test_a_constant_finite_loss_is_summed() -> None:
     half = Fraction(1, 2)
     pair = FinitePair(p=(half, half, Fraction(0)), q=(half / 2, Fraction(0), 3 * half / 2))
-    law = certified._finite_law(pair, lattice=False)
+    law = finite_law(pair, lattice=False)
     composition = Composition([Step(law=law, count=3)], tail=1e-12)
     layout = composition.laid_out(composition.first_width(composition.cumulants[0].saddle(0.0), 1.0, 1e-3))
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.special import ndtr
 
 from workbench.accounting import epsilon, gaussian_run
-from workbench.accounting.certified import _epsilon_on_grid
 from workbench.accounting.grid import rare_losses
 from workbench.accounting.grid.laws import SubsampledLaw
+from workbench.accounting.grid.questions import EpsilonQuestion, on_grid
 from workbench.accounting.grid.rounding import dominated, dominating
 from workbench.accounting.grid.tilted import TiltedSum, Window
 from workbench.interfaces import Adjacency, Direction, FloatArray
@@ -70,7 +70,7 @@ def test_they_lie_within_a_grids_bounds(noise: float, rate: float, steps: int, a
     run = gaussian_run(noise_multiplier=noise, sampling_probability=rate, steps=steps)
     found = epsilon(run, at)
     assert 0 < found.lower < found.upper < 1.001 * found.lower
-    below, above = _epsilon_on_grid(run, at, Adjacency.ADD_REMOVE, Direction.BOTH, 1e-3)
+    below, above = on_grid(EpsilonQuestion(run, Adjacency.ADD_REMOVE, Direction.BOTH), at, 1e-3)
     assert below <= found.upper
     assert found.lower <= above
 
@@ -98,8 +98,8 @@ def test_a_table_has_what_is_answered_one_by_one() -> None:
     cells = law.cells(1e-2, -40, 1600)
     window = Window(theta=2.0, centre=1.0, lambda_low=-4.0, lambda_high=4.0)
     for upper, precise in ((False, False), (True, False), (True, True)):
-        on_grid = (dominating if upper else dominated)(cells, 1e-2)
-        total = TiltedSum([(on_grid, 10)], 1e-2, window, upper=upper, precise=precise)
+        law = (dominating if upper else dominated)(cells, 1e-2)
+        total = TiltedSum([(law, 10)], 1e-2, window, upper=upper, precise=precise)
         lowest, table = total.deltas()
         places = range(5, len(table), 29)
         alone = [total.delta(lowest + place * 1e-2) for place in places]

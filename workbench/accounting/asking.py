@@ -17,12 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.accounting.bounds import Bounds, BoundsArray
-from workbench.accounting.certified import (
-    RELATIVE_WIDTH,
-    delta_bounds,
-    epsilon_bounds,
-    tpr_bounds,
-)
+from workbench.accounting.certified import RELATIVE_WIDTH, bounds_at
 from workbench.accounting.dp_events import event_of
 from workbench.core.errors import InputError
 from workbench.core.one_line import object_line
@@ -75,7 +70,7 @@ def epsilon(
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(epsilon_bounds, known, **_options(adjacency, direction, relative_width))
+    ask = partial(bounds_at, "epsilon", known, **_options(adjacency, direction, relative_width))
     return _each(ask, "delta", delta)
 
 
@@ -92,7 +87,7 @@ def delta(
     `epsilon`: finite, >= 0; or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(delta_bounds, known, **_options(adjacency, direction, relative_width))
+    ask = partial(bounds_at, "delta", known, **_options(adjacency, direction, relative_width))
     return _each(ask, "epsilon", epsilon)
 
 
@@ -109,7 +104,7 @@ def tpr(
     `fpr`: in (0, 1); or an array of such. Otherwise as the function `epsilon`.
     """
     known = event_of(event, adjacency=adjacency)
-    ask = partial(tpr_bounds, known, **_options(adjacency, direction, relative_width))
+    ask = partial(bounds_at, "tpr", known, **_options(adjacency, direction, relative_width))
     return _each(ask, "fpr", fpr)
 
 
@@ -118,18 +113,18 @@ def _options(adjacency: Adjacency | str, direction: Direction | str, relative_wi
     return {"adjacency": adjacency, "direction": direction, "relative_width": relative_width}
 
 
-def _each(ask: Callable[..., Bounds], name: str, values: npt.ArrayLike) -> Bounds | BoundsArray:
+def _each(ask: Callable[..., list[Bounds]], name: str, values: npt.ArrayLike) -> Bounds | BoundsArray:
     """The bounds at a number, or at each of an array.
 
     Raises:
         InputError: the values are no numbers; or as `ask`.
     """
     if not isinstance(values, list | tuple | np.ndarray) or getattr(values, "ndim", 1) == 0:
-        return ask(values)
+        return ask([values])[0]
     try:
         array = np.asarray(values)
     except ValueError:  # Rows of several lengths.
         array = np.array(None)
     if array.dtype.kind not in "iuf" or not array.size:
         raise InputError(f"{name} must be a number or an array of numbers, got {object_line(values)}")
-    return BoundsArray.of([ask(value) for value in array.astype(float).ravel().tolist()], array.shape)
+    return BoundsArray.of(ask(array.astype(float).ravel().tolist()), array.shape)

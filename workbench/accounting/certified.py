@@ -22,55 +22,36 @@ Zhu, Dong and Wang 2022 (dominating pairs).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from fractions import Fraction
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 
 from workbench.accounting import exact, inclusions
 from workbench.accounting.balls import central_limit
-from workbench.accounting.balls.capped import Capped
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
-from workbench.accounting.events import (
-    Event,
-    FinitePair,
-    Gaussian,
-    GaussianMixturePair,
-    Laplace,
-    RandomisedResponse,
-    ShuffledBatches,
-    SubsampledGaussian,
-    gaussian_run,
-    require_event,
-)
+from workbench.accounting.events import Event, SubsampledGaussian, gaussian_run, require_event
 from workbench.accounting.gaussian import mu_of_epsilon
 from workbench.accounting.grid import many_steps, rare_losses
-from workbench.accounting.grid.bounded_range import BoundedRangeLaw
-from workbench.accounting.grid.composition import MOST_GRIDS, Answer, Composition, Saddle, Step
-from workbench.accounting.grid.fixed_batch import FixedBatchLaw
-from workbench.accounting.grid.integer_noise import IntegerNoiseLaw
-from workbench.accounting.grid.laws import (
-    AtomicLaw,
-    GaussianLaw,
-    LaplaceLaw,
-    LossLaw,
-    MixtureLaw,
-    ReplaceLaw,
-    SubsampledLaw,
+from workbench.accounting.grid.composition import MOST_GRIDS, Composition
+from workbench.accounting.grid.laws import SubsampledLaw
+from workbench.accounting.grid.laws_of_events import counted, steps_of
+from workbench.accounting.grid.questions import (
+    LEAST_MASS,
+    ORDERS,
+    DeltaQuestion,
+    EpsilonQuestion,
+    GridQuestion,
+    RateQuestion,
+    on_grid,
+    several_on_grid,
 )
-from workbench.accounting.grid.mixed import MixedLaw
-from workbench.accounting.grid.sampled_laplace import SampledLaplaceLaw
-from workbench.accounting.grid.tilted import TiltedSum
-from workbench.accounting.integers import IntegerNoise
 from workbench.accounting.reductions import reduced
-from workbench.accounting.samples import CappedPoisson, FixedBatch, SubsampledLaplace
 from workbench.accounting.searching import root, smallest_meeting
-from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of, whole_number
-from workbench.core.errors import UnsupportedError
+from workbench.core.errors import UnsupportedError, unknown_name
 from workbench.interfaces import Adjacency, Direction
 
 RELATIVE_WIDTH = 1e-3
@@ -79,11 +60,11 @@ RELATIVE_WIDTH = 1e-3
 FINEST_WIDTH = 1e-9
 """Least `relative_width` that may be asked for; what a grid can reach is seldom below 1e-6."""
 
-_TAIL = 1e-30
-"""Mass that is cut off while the size of delta is still unknown."""
-
-_ORDERS = {Direction.BOTH: (False, True), Direction.REMOVE: (False,), Direction.ADD: (True,)}
-"""Which orders of a pair count: the forward one is p against q, with the record against without."""
+_QUESTIONS: dict[many_steps.Question, type[GridQuestion]] = {
+    "epsilon": EpsilonQuestion,
+    "delta": DeltaQuestion,
+    "tpr": RateQuestion,
+}
 
 _FIRST_GRIDS = 2
 """Grids after which rare losses are bounded apart, where the bounds are still wide."""
@@ -98,114 +79,6 @@ ASSUMPTIONS = (
     "workbench.accounting.grid.laws",
 )
 """What grid bounds rest on; the tests compare the elementary functions with ball arithmetic."""
-
-
-def _law(event: Event, adjacency: Adjacency) -> LossLaw:
-    """The losses of an elementary event; Gaussians are merged before."""
-    shift = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-    if isinstance(event, SubsampledGaussian):
-        sigma, q = event.noise_multiplier, event.sampling_probability
-        return ReplaceLaw(sigma, q) if shift == 2 else SubsampledLaw(sigma, q)
-    if isinstance(event, Laplace):
-        return LaplaceLaw(shift / event.scale)
-    if isinstance(event, RandomisedResponse):
-        if adjacency is not Adjacency.REPLACE_ONE:
-            raise UnsupportedError(
-                "randomised response hides a category, not a membership: "
-                f"its adjacency is replace-one, not {adjacency}"
-            )
-        return _finite_law(event.pair(), lattice=True)
-    if isinstance(event, FinitePair):
-        return _finite_law(event, lattice=False)
-    if isinstance(event, ExponentialMechanism):
-        return BoundedRangeLaw(event.range_of(adjacency))
-    if isinstance(event, SubsampledLaplace):
-        return SampledLaplaceLaw(event.scale, event.sampling_probability, replace_one=shift == 2)
-    if isinstance(event, IntegerNoise):
-        return IntegerNoiseLaw(event, int(shift) * event.largest_contribution)
-    if isinstance(event, FixedBatch):
-        return FixedBatchLaw(event.noise_multiplier, math.nextafter(float(event.sampling_probability), 1.0))
-    if isinstance(event, CappedPoisson):
-        return _capped_law(event, adjacency)
-    if isinstance(event, GaussianMixturePair):
-        p = tuple(zip(event.p_weights, event.p_means, strict=True))
-        q_side = tuple(zip(event.q_weights, event.q_means, strict=True))
-        return MixtureLaw(p, q_side, event.standard_deviation)
-    if isinstance(event, ShuffledBatches):
-        raise UnsupportedError(
-            f"{event.describe()} has certified bounds alone, under zero-out and replace-one; not under "
-            f"add-remove, where the batches without a record are not determined, nor in a composition"
-        )
-    raise UnsupportedError(f"{event.describe()} has no certified bounds in a composition")
-
-
-def _capped_law(event: CappedPoisson, adjacency: Adjacency) -> LossLaw:
-    """A Poisson sample where there is room, a fixed batch where there is none."""
-    sigma, q = event.noise_multiplier, event.sampling_probability
-    shares = Capped.of(q, event.dataset_size - 1, event.largest_batch)
-    within: LossLaw = SubsampledLaw(sigma, q)
-    kept = shares.kept_when_full[1]
-    beyond: LossLaw = FixedBatchLaw(sigma, kept)
-    if adjacency is Adjacency.ADD_REMOVE:
-        beyond = SubsampledLaw(sigma / 2, kept)
-    if adjacency is Adjacency.REPLACE_ONE:
-        within = ReplaceLaw(sigma, q)
-    return MixedLaw(((shares.room[1], within), (shares.full[1], beyond)))
-
-
-def _log_ratio(p: Fraction, q: Fraction) -> float:
-    """log(p / q), to a relative error of 8 u."""
-    ratio = p / q
-    if abs(ratio - 1) < Fraction(1, 2):
-        return math.log1p(float(ratio - 1))
-    try:
-        return math.log(float(ratio))
-    except (OverflowError, ValueError):
-        raise UnsupportedError(
-            f"the outputs of a finite pair are too unlike for the grid: {float(p):g} against {float(q):g}"
-        ) from None
-
-
-def _finite_law(pair: FinitePair, *, lattice: bool) -> LossLaw:
-    """Losses of a finite pair; for randomised response they are multiples of one number."""
-    both = [(p, q) for p, q in zip(pair.p, pair.q, strict=True) if p > 0 and q > 0]
-    if not both:
-        raise UnsupportedError("a finite pair without a common output tells the neighbours apart for certain")
-    losses = np.array([_log_ratio(p, q) for p, q in both])
-    order = np.argsort(losses)
-    values = np.array([[float(p), float(q)] for p, q in both])[order]
-    return AtomicLaw(
-        losses[order],
-        values[:, 0],
-        values[:, 1],
-        p_infinite=float(sum(p for p, q in zip(pair.p, pair.q, strict=True) if q == 0)),
-        q_infinite=float(sum(q for p, q in zip(pair.p, pair.q, strict=True) if p == 0)),
-        lattice=float(losses.max()) if lattice else None,
-    )
-
-
-def _counted(event: Event, adjacency: Adjacency) -> tuple[list[tuple[Event, int]], list[Fraction]]:
-    """Elementary events with their counts; and mu^2 of all unsubsampled Gaussians, which add up."""
-    shift = 2 if adjacency is Adjacency.REPLACE_ONE else 1
-    squares, counts = list[Fraction](), dict[Event, int]()
-    for part, count in event.parts():
-        plain = isinstance(part, Gaussian) or (
-            isinstance(part, SubsampledGaussian) and part.sampling_probability == 1
-        )
-        if plain:
-            squares.append(count * (shift / Fraction(part.noise_multiplier)) ** 2)  # type: ignore[attr-defined]
-        else:
-            counts[part] = counts.get(part, 0) + count
-    return sorted(counts.items(), key=lambda item: repr(item[0])), squares
-
-
-def _steps(event: Event, adjacency: Adjacency) -> list[Step]:
-    """Elementary laws with their counts, the merged Gaussian last."""
-    counted, squares = _counted(event, adjacency)
-    steps = [Step(law=_law(part, adjacency), count=count) for part, count in counted]
-    if squares:
-        steps.append(Step(law=GaussianLaw(math.sqrt(math.fsum(map(float, squares)))), count=1))
-    return steps
 
 
 @contextmanager
@@ -242,26 +115,9 @@ def epsilon_bounds(
         InputError: an argument is out of range, or of the wrong kind.
         UnsupportedError: the event has no certified bounds under this adjacency.
     """
-    event, adjacency, direction = _question(event, adjacency, direction)
-    delta = number("delta", delta, above=0, below=1)
-    width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
-
-    def bounds(pair: Event) -> Bounds:
-        if exact.supports(pair, adjacency, direction):
-            return exact.epsilon_bounds(pair, delta, adjacency, direction)
-        if inclusions.is_seldom_in(pair, delta):
-            return Bounds(lower=0.0, upper=0.0, rigorous=True, method=inclusions.METHOD)
-        loud = inclusions.epsilon_bounds(pair, delta, adjacency, direction)
-        if loud is not None and inclusions.is_beyond_grids(pair):
-            return loud
-        found = _with_rare_losses(
-            _epsilon_on_grid, rare_losses.EPSILON, (pair, adjacency, direction), delta, width
-        )
-        found = _by_limit(found, width, (pair, adjacency, direction), "epsilon", delta)
-        return found if loud is None else found.narrowed_by(loud)
-
-    with _within_range(event):
-        return _of_pairs(event, adjacency, bounds)
+    return bounds_at(
+        "epsilon", event, [delta], adjacency=adjacency, direction=direction, relative_width=relative_width
+    )[0]
 
 
 def delta_bounds(
@@ -281,20 +137,9 @@ def delta_bounds(
     Raises:
         InputError, UnsupportedError: As `epsilon_bounds`.
     """
-    event, adjacency, direction = _question(event, adjacency, direction)
-    epsilon = number("epsilon", epsilon, least=0, below=math.inf)
-    width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
-
-    def bounds(pair: Event) -> Bounds:
-        if exact.supports(pair, adjacency, direction):
-            return exact.delta_bounds(pair, epsilon, adjacency, direction)
-        found = _with_rare_losses(
-            _delta_on_grid, rare_losses.DELTA, (pair, adjacency, direction), epsilon, width
-        )
-        return _by_limit(found, width, (pair, adjacency, direction), "delta", epsilon)
-
-    with _within_range(event):
-        return _of_pairs(event, adjacency, bounds)
+    return bounds_at(
+        "delta", event, [epsilon], adjacency=adjacency, direction=direction, relative_width=relative_width
+    )[0]
 
 
 def tpr_bounds(
@@ -314,18 +159,96 @@ def tpr_bounds(
     Raises:
         InputError, UnsupportedError: As `epsilon_bounds`.
     """
+    return bounds_at(
+        "tpr", event, [fpr], adjacency=adjacency, direction=direction, relative_width=relative_width
+    )[0]
+
+
+def bounds_at(
+    kind: many_steps.Question,
+    event: Event,
+    values: Sequence[float],
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    direction: Direction = Direction.BOTH,
+    relative_width: float = RELATIVE_WIDTH,
+) -> list[Bounds]:
+    """Bounds at each of several values, for which compositions on a grid are computed together.
+
+    Args:
+        kind: What is asked at the values.
+        event, adjacency, direction, relative_width: As in `epsilon_bounds`.
+        values: Deltas, epsilons or false-positive rates.
+
+    Raises:
+        InputError, UnsupportedError: As `epsilon_bounds`.
+    """
+    if kind not in _QUESTIONS:
+        raise unknown_name("kind", kind, _QUESTIONS)
     event, adjacency, direction = _question(event, adjacency, direction)
-    fpr = number("fpr", fpr, above=0, below=1)
+    checked = [_value(kind, value) for value in values]
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
-
-    def bounds(pair: Event) -> Bounds:
-        if exact.supports(pair, adjacency, direction):
-            return exact.tpr_bounds(pair, fpr, adjacency, direction)
-        found = _grid_bounds(*_tpr_on_grid(pair, fpr, adjacency, direction, width))
-        return _by_limit(found, width, (pair, adjacency, direction), "tpr", fpr)
-
     with _within_range(event):
-        return _of_pairs(event, adjacency, bounds)
+
+        def question(pair: Event) -> GridQuestion:
+            return _QUESTIONS[kind](pair, adjacency, direction)
+
+        shared = _shared(event, question, checked, width) if len(set(checked)) > 1 else {}
+
+        def bounds(value: float, pair: Event) -> Bounds:
+            ends = shared.get(pair, {}).get(value)
+            return _of_pair(question(pair), value, width) if ends is None else _grid_bounds(*ends)
+
+        return [_of_pairs(event, adjacency, partial(bounds, value)) for value in checked]
+
+
+def _value(kind: many_steps.Question, value: float) -> float:
+    """The value as a plain number; refuses what is out of range."""
+    if kind == "epsilon":
+        return number("delta", value, above=0, below=1)
+    if kind == "delta":
+        return number("epsilon", value, least=0, below=math.inf)
+    return number("fpr", value, above=0, below=1)
+
+
+def _shared(
+    event: Event, ask: Callable[[Event], GridQuestion], values: Sequence[float], width: float
+) -> dict[Event, dict[float, tuple[float, float]]]:
+    """For each pair that is composed on a grid, the ends at those values where shared ones are narrow."""
+    found: dict[Event, dict[float, tuple[float, float]]] = {}
+    reduction = reduced(event, ask(event).adjacency)
+    for pair in dict.fromkeys((reduction.dominating, *reduction.attained)):
+        question = ask(pair)
+        is_exact = exact.supports(pair, question.adjacency, question.direction)
+        if is_exact or inclusions.is_beyond_grids(pair):
+            continue
+        with suppress(UnsupportedError, ArithmeticError):  # One by one, some may have an answer.
+            found[pair] = several_on_grid(question, values, width)
+    return found
+
+
+def _of_pair(question: GridQuestion, value: float, width: float) -> Bounds:
+    """Bounds of one pair, which is the event of the question."""
+    pair, adjacency, direction = question.event, question.adjacency, question.direction
+    if isinstance(question, RateQuestion):
+        if exact.supports(pair, adjacency, direction):
+            return exact.tpr_bounds(pair, value, adjacency, direction)
+        return _by_limit(_grid_bounds(*on_grid(question, value, width)), width, question, "tpr", value)
+    if isinstance(question, DeltaQuestion):
+        if exact.supports(pair, adjacency, direction):
+            return exact.delta_bounds(pair, value, adjacency, direction)
+        found = _with_rare_losses(question, rare_losses.DELTA, value, width)
+        return _by_limit(found, width, question, "delta", value)
+    if exact.supports(pair, adjacency, direction):
+        return exact.epsilon_bounds(pair, value, adjacency, direction)
+    if inclusions.is_seldom_in(pair, value):
+        return Bounds(lower=0.0, upper=0.0, rigorous=True, method=inclusions.METHOD)
+    loud = inclusions.epsilon_bounds(pair, value, adjacency, direction)
+    if loud is not None and inclusions.is_beyond_grids(pair):
+        return loud
+    found = _with_rare_losses(question, rare_losses.EPSILON, value, width)
+    found = _by_limit(found, width, question, "epsilon", value)
+    return found if loud is None else found.narrowed_by(loud)
 
 
 def calibrate_noise_multiplier(
@@ -368,14 +291,16 @@ def calibrate_noise_multiplier(
         try:
             if exact.supports(run(log_noise), adjacency):
                 return exact.epsilon_bounds(run(log_noise), target_delta, adjacency).upper
-            return _epsilon_upper_on_grid(run(log_noise), target_delta, adjacency)
+            return EpsilonQuestion(run(log_noise), adjacency, Direction.BOTH).first_upper(
+                target_delta, RELATIVE_WIDTH
+            )
         except UnsupportedError:
             return math.inf
 
     def log_excess(log_noise: float) -> float:
         """log(epsilon / target), about; where it fails, large for little noise, else small."""
         try:
-            composition = Composition(_steps(run(log_noise), adjacency), tail=target_delta * 1e-7)
+            composition = Composition(steps_of(run(log_noise), adjacency), tail=target_delta * 1e-7)
             epsilon = max(cumulants.at_delta(target_delta).mean for cumulants in composition.cumulants)
             return math.log(max(epsilon, 1e-300) / target_epsilon)
         except (UnsupportedError, ArithmeticError, ValueError):
@@ -413,23 +338,19 @@ def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Boun
 
 
 def _by_limit(
-    found: Bounds,
-    width: float,
-    pair: tuple[Event, Adjacency, Direction],
-    question: many_steps.Question,
-    value: float,
+    found: Bounds, width: float, asked: GridQuestion, kind: many_steps.Question, value: float
 ) -> Bounds:
     """Bounds that are no wider than asked for; others with those of the central limit, where it has any."""
     if found.relative_width <= width:
         return found
-    event, adjacency, direction = pair
-    parts, squares = _counted(event, adjacency)
+    event, adjacency = asked.event, asked.adjacency
+    parts, squares = counted(event, adjacency)
     known = many_steps.known_parts(parts, adjacency)
     if known is None:
         return found
-    rate = max(found.lower, _TAIL) if question == "delta" else value
-    composition = Composition(_steps(event, adjacency), rate * 1e-7, _ORDERS[direction])
-    ends = many_steps.ends_of(known, squares, composition, question=question, value=value)
+    rate = max(found.lower, LEAST_MASS) if kind == "delta" else value
+    composition = Composition(steps_of(event, adjacency), rate * 1e-7, ORDERS[asked.direction])
+    ends = many_steps.ends_of(known, squares, composition, question=kind, value=value)
     if ends is None or not (ends[0] > found.lower or ends[1] < found.upper):
         return found
     beside = Bounds(
@@ -442,23 +363,17 @@ def _by_limit(
     return beside.narrowed_by(found)
 
 
-def _with_rare_losses(
-    on_grid: Callable[..., tuple[float, float]],
-    ends: rare_losses.Ends,
-    pair: tuple[Event, Adjacency, Direction],
-    value: float,
-    width: float,
-) -> Bounds:
+def _with_rare_losses(question: GridQuestion, ends: rare_losses.Ends, value: float, width: float) -> Bounds:
     """Bounds by grids; where few losses of a sampled Gaussian are large, and grids leave much, by those.
 
     Args:
-        on_grid, ends: Answer the question at `value`.
-        pair, value, width: What is asked.
+        question, value, width: What is asked.
+        ends: Answer the question by rare losses.
     """
-    event, adjacency, direction = pair
+    event, adjacency, direction = question.event, question.adjacency, question.direction
 
     def by_grids(most: int = MOST_GRIDS) -> Bounds:
-        return _grid_bounds(*on_grid(event, value, adjacency, direction, width, grids=most))
+        return _grid_bounds(*on_grid(question, value, width, grids=most))
 
     (part, count), *others = event.parts()
     is_known = adjacency is not Adjacency.REPLACE_ONE and direction is not Direction.ADD
@@ -491,83 +406,3 @@ def _with_rare_losses(
 
 def _grid_bounds(lower: float, upper: float) -> Bounds:
     return Bounds(lower=max(0.0, lower), upper=upper, rigorous=True, method=METHOD, assumptions=ASSUMPTIONS)
-
-
-def _epsilon_question(
-    event: Event, delta: float, adjacency: Adjacency, direction: Direction, width: float
-) -> tuple[Composition, tuple[Answer, list[Saddle], float, float]]:
-    """The composition, and what to ask it."""
-    composition = Composition(_steps(event, adjacency), delta * 1e-7, _ORDERS[direction])
-    saddles = [cumulants.at_delta(delta) for cumulants in composition.cumulants]
-
-    def answer(total: TiltedSum, shift: float, start: float) -> float:
-        if total.upper:
-            return max(0.0, total.epsilon(delta, start, -shift) + shift)
-        return max(0.0, total.epsilon(delta, start) - shift)
-
-    leading = max(saddles[mirrored].mean for mirrored in composition.orders)
-    return composition, (answer, saddles, leading, width)
-
-
-@lru_cache(maxsize=4096)
-def _epsilon_on_grid(
-    event: Event,
-    delta: float,
-    adjacency: Adjacency,
-    direction: Direction,
-    width: float,
-    *,
-    grids: int = MOST_GRIDS,
-) -> tuple[float, float]:
-    """(lower, upper) over the orders of the pair."""
-    composition, question = _epsilon_question(event, delta, adjacency, direction, width)
-    return composition.refined(*question, grids=grids)
-
-
-def _epsilon_upper_on_grid(event: Event, delta: float, adjacency: Adjacency) -> float:
-    """Upper bound over both orders of the pair, on the first grid; the refined one is no larger."""
-    composition, question = _epsilon_question(event, delta, adjacency, Direction.BOTH, RELATIVE_WIDTH)
-    return composition.first_upper(*question)
-
-
-@lru_cache(maxsize=4096)
-def _delta_on_grid(
-    event: Event,
-    epsilon: float,
-    adjacency: Adjacency,
-    direction: Direction,
-    width: float,
-    *,
-    grids: int = MOST_GRIDS,
-) -> tuple[float, float]:
-    """(lower, upper) over the orders of the pair."""
-    composition = Composition(_steps(event, adjacency), _TAIL, _ORDERS[direction])
-    saddles = [cumulants.at_epsilon(epsilon) for cumulants in composition.cumulants]
-    logs = [c.log_delta(at.theta) for c, at in zip(composition.cumulants, saddles, strict=True)]
-    # The tails that are cut off must be small against a delta that may be tiny itself.
-    largest = max(logs[mirrored] for mirrored in composition.orders)
-    guess = math.exp(max(min(largest, 0.0), -600.0))
-    composition = Composition(_steps(event, adjacency), guess * 1e-7, _ORDERS[direction])
-    saddles = [cumulants.at_epsilon(epsilon) for cumulants in composition.cumulants]
-
-    def answer(total: TiltedSum, shift: float, start: float) -> float:
-        return total.delta(epsilon - shift if total.upper else epsilon + shift)
-
-    return composition.refined(answer, saddles, epsilon, width, at=lambda _: epsilon, grids=grids)
-
-
-@lru_cache(maxsize=4096)
-def _tpr_on_grid(
-    event: Event, fpr: float, adjacency: Adjacency, direction: Direction, width: float
-) -> tuple[float, float]:
-    """(lower, upper) over the orders of the pair."""
-    composition = Composition(_steps(event, adjacency), fpr * 1e-7, _ORDERS[direction])
-    saddles = [cumulants.at_fpr(fpr) for cumulants in composition.cumulants]
-
-    def answer(total: TiltedSum, shift: float, start: float) -> float:
-        factor = math.exp(shift if total.upper else -shift)
-        return min(1.0, total.tpr(fpr) * factor)
-
-    leading = max(saddles[mirrored].mean for mirrored in composition.orders)
-    lower, upper = composition.refined(answer, saddles, leading, width)
-    return max(lower, fpr), max(upper, fpr)

@@ -203,8 +203,28 @@ class _Layout:
     windows: dict[bool, Window] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptSum:
+    """A tilted sum that was computed for one value, and bounds others too.
+
+    Attributes:
+        total: The sum.
+        mirrored: Which order of the pair it is of.
+        shift: How far rounding may have moved epsilon.
+        width: Of a cell.
+    """
+
+    total: TiltedSum
+    mirrored: bool
+    shift: float
+    width: float
+
+
 class Composition:
     """Bounds on one ordered pair and its mirror image.
+
+    Attributes:
+        kept: Where it is a list, every sum that is computed is put into it.
 
     Args:
         steps: What is composed; at least one.
@@ -218,6 +238,8 @@ class Composition:
     def __init__(self, steps: Sequence[Step], tail: float, orders: Sequence[bool] = (False, True)) -> None:
         self._steps = steps
         self.orders = tuple(orders)
+        self.kept: list[KeptSum] | None = None
+        self._last: _Layout | None = None
         self._count = sum(step.count for step in steps)
         self._spans = []
         for step in steps:
@@ -244,6 +266,7 @@ class Composition:
         *,
         at: Callable[[float], float] = lambda upper: upper,
         grids: int = MOST_GRIDS,
+        first: float | None = None,
     ) -> tuple[float, float]:
         """Bounds over the orders of the pair, on finer and finer grids until they are narrow.
 
@@ -254,13 +277,14 @@ class Composition:
             tolerance: Relative width at which to stop.
             at: Where epsilon lies, given the upper bound so far.
             grids: Tried at most.
+            first: Width of a cell of the first grid; None for the width that a saddle point suggests.
 
         Raises:
             UnsupportedError: the losses are spread too wide for any grid.
         """
         leading = max(self.orders, key=lambda mirrored: saddles[mirrored].mean)
         at_leading, at_other = saddles[leading], saddles[not leading]
-        width = self.first_width(at_leading, max(epsilon, 0.0), tolerance)
+        width = first or self.first_width(at_leading, max(epsilon, 0.0), tolerance)
         lower, upper, gap = -math.inf, math.inf, math.inf
         other = math.inf if len(self.orders) == 2 else -math.inf
         precise, idle, fine, refused = self._count > _MANY, 0, math.inf, 0.0
@@ -335,6 +359,8 @@ class Composition:
     def laid_out(self, width: float, *, precise: bool = False) -> _Layout:
         """All steps on a grid of about this width; refused where one would need too many cells."""
         h = self._aligned(width)
+        if self._last is not None and self._last.width == h:
+            return replace(self._last, precise=precise, windows={})
         cells, shift = [], 0.0
         for step, (low, high) in zip(self._steps, self._spans, strict=True):
             offset = step.law.offset(h)
@@ -345,7 +371,8 @@ class Composition:
             masses = step.law.cells(h, 2 * first, 2 * (last - first), offset)
             cells.append((masses, step.count))
             shift += step.count * (masses.eta * (1 + 1e-9) + 64 * ROUND_OFF * (abs(offset) + h))
-        return _Layout(width=h, cells=tuple(cells), shift=shift, precise=precise)
+        self._last = _Layout(width=h, cells=tuple(cells), shift=shift, precise=precise)
+        return self._last
 
     def bound(self, answer: Answer, at: Saddle, layout: _Layout, *, mirrored: bool, upper: bool) -> float:
         """One bound of one order of the pair.
@@ -372,7 +399,10 @@ class Composition:
         except UnsupportedError:  # the quadrature misjudged the far tail: ask the grid law itself
             window = _of_laws(laws, width).window(at)
             total = TiltedSum(laws, width, window, upper=upper, precise=layout.precise)
-        return answer(total, layout.shift + 64 * ROUND_OFF * abs(window.centre), start)
+        shift = layout.shift + 64 * ROUND_OFF * abs(window.centre)
+        if self.kept is not None:
+            self.kept.append(KeptSum(total=total, mirrored=mirrored, shift=shift, width=width))
+        return answer(total, shift, start)
 
     def _window(
         self, laws: Sequence[tuple[GridLaw, int]], at: Saddle, width: float, *, mirrored: bool

@@ -187,6 +187,16 @@ class TiltedSum:
         self._tails = np.cumsum(self._weights[::-1])[::-1]
         self.infinite = _ever(laws)
 
+    @property
+    def width(self) -> float:
+        """Of a cell."""
+        return self._h
+
+    @property
+    def losses(self) -> FloatArray:
+        """The grid points of the window."""
+        return self._losses
+
     def _outside(self, epsilon: float) -> float:
         """What delta may gain (upper) or owe (lower) by wrap-around and round-off; unscaled."""
         theta = self._window.theta
