@@ -30,6 +30,7 @@ import numpy as np
 
 from workbench.accounting import exact, inclusions
 from workbench.accounting.balls import central_limit
+from workbench.accounting.balls.largest_output import largest_output_pair
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
 from workbench.accounting.events import Event, SubsampledGaussian, gaussian_run, require_event
@@ -68,6 +69,9 @@ _QUESTIONS: dict[many_steps.Question, type[GridQuestion]] = {
 
 _FIRST_GRIDS = 2
 """Grids after which rare losses are bounded apart, where the bounds are still wide."""
+
+_SELDOM = 10.0
+"""Steps that a record is in, on average, below which tests of the largest output may do."""
 
 _RARE = 1e-3
 """Sampling probability below which large losses may be rare."""
@@ -228,7 +232,41 @@ def _shared(
 
 
 def _of_pair(question: GridQuestion, value: float, width: float) -> Bounds:
-    """Bounds of one pair, which is the event of the question."""
+    """Bounds of one pair; where they stay wide and a record is seldom drawn, by the largest output too."""
+    found = _without_largest(question, value, width)
+    if found.relative_width <= width or not _is_seldom_drawn(question):
+        return found
+    ((part, count),) = question.event.parts()
+    assert isinstance(part, SubsampledGaussian)
+    pair = largest_output_pair(part.noise_multiplier, part.sampling_probability, count)
+    below = _of_pair(type(question)(pair, question.adjacency, Direction.REMOVE), value, width)
+    if below.lower <= found.lower:
+        return found
+    return found.narrowed_by(
+        Bounds(
+            lower=below.lower,
+            upper=math.inf,
+            rigorous=True,
+            method="lower end by tests of the largest output",
+            assumptions=below.assumptions,
+        )
+    )
+
+
+def _is_seldom_drawn(question: GridQuestion) -> bool:
+    """Whether it is about one sampled Gaussian, repeated, of whose steps a record is in a few at most."""
+    (part, count), *others = question.event.parts()
+    is_forward = question.adjacency is not Adjacency.REPLACE_ONE and question.direction is not Direction.ADD
+    return (
+        not others
+        and is_forward
+        and isinstance(part, SubsampledGaussian)
+        and part.sampling_probability * count < _SELDOM
+    )
+
+
+def _without_largest(question: GridQuestion, value: float, width: float) -> Bounds:
+    """Bounds of one pair, which is the event of the question, by exact counts, grids and the limit."""
     pair, adjacency, direction = question.event, question.adjacency, question.direction
     if isinstance(question, RateQuestion):
         if exact.supports(pair, adjacency, direction):
