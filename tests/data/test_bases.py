@@ -494,3 +494,24 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     first = int(next(line for line in lines if line.startswith("TRAINING")).split()[1])
     assert 1 < first <= killed_at + 1
     assert resumed == whole
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_build_has_one_thread_however_many_the_process_has(workers: int, cache: Path) -> None:
+    before = torch.get_num_threads()
+    built = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            seen: list[int] = []
+            bases.ensure(
+                ["llama_base"], lambda _, seen=seen: seen.append(torch.get_num_threads()), workers=workers
+            )
+            assert torch.get_num_threads() == threads
+            assert workers or set(seen) == {1}
+            folder = Path(bases.find("llama_base").card().place or "")
+            built.append(weights(folder))
+            shutil.rmtree(folder)
+    finally:
+        torch.set_num_threads(before)
+    assert built[0] == built[1]
