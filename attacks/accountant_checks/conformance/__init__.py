@@ -187,14 +187,14 @@ PLAN: tuple[Planned, ...] = (
         "looseness", "how far answers are above the certified upper bound", looseness, 0.5, fails_ci=False
     ),
     # Few accountants answer these, and some at ten seconds a call.
+    _family("promises", "mechanisms of which a promise, or each output's chance, is known", 0.5),
+    _family("correlated_noise", "correlated noise, whole runs and on samples", 1.0),
+    _family("choices", "exponential mechanism, best of several runs, sparse vector", 1.5),
+    _family("capped_batches", "Poisson samples with a cap", 1.0),
+    _family("batch_means", "sums over the real batch size", 1.0),
     _family("gaussian_mixtures", "pairs of Gaussian mixtures", 0.5),
     _family("shuffled_batches", "shuffled batches", 0.5),
     _family("random_allocation", "each record in one batch at random", 0.5),
-    _family("capped_batches", "Poisson samples with a cap", 1.0),
-    _family("batch_means", "sums over the real batch size", 1.0),
-    _family("correlated_noise", "correlated noise, whole runs and on samples", 1.0),
-    _family("choices", "exponential mechanism, best of several runs, sparse vector", 1.5),
-    _family("promises", "mechanisms of which a promise, or each output's chance, is known", 0.5),
 )
 """Every check, in the order in which they run."""
 
