@@ -31,7 +31,7 @@ from workbench.studies.study import load_study, profiles, select
 from workbench.training import setup as workers
 from workbench.training.models import LanguageModel
 
-PROFILES = ("quick", "medium", "full")
+PROFILES = ("quick", "medium", "full", "decide")
 BASES = ("gpt2_base", "qwen2_base", "llama_base", "bloom_base", "smollm_base")
 COMPARED = ("DPSGD", "FERRET-MAX", "FERRET-EIGHTH", "FERRET-2", "Non-DP")
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
@@ -148,7 +148,9 @@ def test_the_games_and_the_dither_are_those_of_the_task(profile: str) -> None:
 # The setting of section 6.2
 
 
-@pytest.mark.parametrize(("profile", "factor"), [("quick", 10.0), ("medium", 10.0), ("full", 1.0)])
+@pytest.mark.parametrize(
+    ("profile", "factor"), [("quick", 10.0), ("medium", 10.0), ("full", 1.0), ("decide", 10.0)]
+)
 def test_methods_are_trained_as_section_6_2_prints(profile: str, factor: float) -> None:
     """Rates 2e-4 and 1e-4, scaled by one factor; weight decay 1e-3; C = 1; the two schedules."""
     for one in group(profile, "comparison"):
@@ -172,7 +174,12 @@ def test_methods_are_trained_as_section_6_2_prints(profile: str, factor: float) 
 
 @pytest.mark.parametrize(
     ("profile", "members", "batch_size", "steps"),
-    [("quick", 200, 5, 40), ("medium", 1000, 10, 100), ("full", 10_000, 50, 200)],
+    [
+        ("quick", 200, 5, 40),
+        ("medium", 1000, 10, 100),
+        ("full", 10_000, 50, 200),
+        ("decide", 10_000, 50, 200),
+    ],
 )
 def test_sizes_scale_but_epochs_do_not(profile: str, members: int, batch_size: int, steps: int) -> None:
     """T s, which with G decides p* and the ceiling, is the number of epochs, as in the paper."""
@@ -186,6 +193,7 @@ def test_what_is_scaled_is_said() -> None:
         ("quick", "a fiftieth"),
         ("medium", "a tenth"),
         ("full", "N = 10,000"),
+        ("decide", "records cut to 16 tokens"),
     ):
         assert any(words in note for note in study(profile).notes)
 
@@ -203,6 +211,21 @@ def test_how_many_signs_fire_is_said(profile: str, words: str) -> None:
     if profile == "quick":
         ends = [epsilon * one.members / (one.batch_size * math.log(2.0)) for epsilon in (0.1, 2.0)]
         assert f"{ends[0]:.1f} at epsilon 0.1 and {ends[1]:.0f} at 2" in note
+
+
+def test_the_deciding_profile_keeps_the_papers_regime_and_drops_what_no_conclusion_rests_on() -> None:
+    def regime(one: Experiment) -> tuple[Any, ...]:
+        """What decides noise, p*, ceilings and firings."""
+        mechanism = json.dumps(one.mechanism_parameters, sort_keys=True)
+        budget = one.epsilon, one.delta, one.currency, one.sampling
+        return one.variant, one.model, mechanism, one.members, one.batch_size, one.epochs, *budget
+
+    for name in ("comparison", "head-room", "ceiling"):
+        assert Counter(map(regime, group("decide", name))) == Counter(map(regime, group("full", name)))
+    dropped = {one.group for one in study("full").experiments} - {
+        one.group for one in study("decide").experiments
+    }
+    assert dropped == {"lira", "learning rates", "silent steps"}
 
 
 # Everything can be run
