@@ -200,7 +200,7 @@ def value_text(
         printed, _, rest = " ".join(value.text.split()).partition(" ")
     else:
         printed = fixed(value.estimate, decimals)
-        if signed and value.estimate > 0 and math.isfinite(value.estimate):
+        if signed and value.estimate > 0 and math.isfinite(value.estimate) and printed.strip("0."):
             printed = f"+{printed}"
         rest = "" if value.spread is None else f"± {fixed(value.spread, decimals)}"
     detail = []

@@ -113,6 +113,8 @@ def group_sizes(paper: PublishedPaper) -> GroupSizes:
             fits = fits & _has_whole(row["roc_auc"], 2 * m * n)
         for row in rows:
             left = np.flatnonzero(fits)
+            if not left.size:
+                break
             fits[left] = _counts_fit(row, m, n[left])
         pairs[m - 1] = fits
     return GroupSizes(members=tuple(members), both=tuple(both), pairs=pairs)
