@@ -30,7 +30,7 @@ def test_it_tells_what_the_best_threshold_does(noise: float, q: float, steps: in
 
 
 @pytest.mark.parametrize("noise", [0.5, 0.8])
-@pytest.mark.parametrize("q", [1e-4, 3e-3])
+@pytest.mark.parametrize("q", [pytest.param(1e-4, marks=pytest.mark.slow), 3e-3])
 def test_it_is_below_what_the_whole_run_tells(noise: float, q: float) -> None:
     """Runs of which grids know the curve; the pair of 5 % less noise tells more than the smaller run."""
     run = gaussian_run(noise_multiplier=noise, sampling_probability=q, steps=50)
@@ -54,6 +54,7 @@ def test_a_cell_of_the_holdout_is_narrow() -> None:
     assert "largest output" in found.method
 
 
+@pytest.mark.slow
 def test_compositions_of_others_are_left_alone() -> None:
     parts = Composed(events=((Laplace(scale=100.0), 10**6),))
     found = epsilon(parts, 1e-5)

@@ -66,7 +66,10 @@ def hold(together: Bounds | BoundsArray, each: list[Bounds], width: float) -> No
         assert high - low <= max(width * low, 1.01 * single.width)
 
 
-@pytest.mark.parametrize(("event", "adjacency"), EVENTS)
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [EVENTS[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in EVENTS[1:])],
+)
 def test_several_values_are_bounded_as_each_is(event: Event, adjacency: Adjacency) -> None:
     deltas = DELTAS[::7]
     each = [epsilon(event, float(value), adjacency=adjacency) for value in deltas]

@@ -239,7 +239,16 @@ SOUND: dict[type[Event], Answer] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "answer"), NAIVE, ids=[answer.__name__ for _, answer in NAIVE])
+LONG = ("one_answer_above", "one_batch_of_a_sample", "without_the_cap")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        pytest.param(*case, id=case[1].__name__, marks=[pytest.mark.slow] * (case[1].__name__ in LONG))
+        for case in NAIVE
+    ],
+)
 def test_a_naive_accountant_of_each_event_is_caught_by_the_quick_grid(kind: type[Event], answer: Any) -> None:
     check = f"never_below_certified_lower[{FAMILIES[kind]}]"
     result = run_checks(OfOneKind(answer.__name__, {kind: answer}), only=[check]).results[0]
