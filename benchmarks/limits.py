@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -52,21 +51,18 @@ grid = {{ seed = "$seeds" }}
 def measured(words: list[str]) -> dict[str, Any]:
     """Run the command line; it must end with a verdict or a result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    ended = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", *words],
-        check=False,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ended.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(words)}: exit code {ended.returncode}: {ended.stderr[-500:]}")
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    # The largest child so far: rows go from few to many. A child begins as large as this process, so that
-    # nothing large is imported here.
-    return {"cpu": cpu, "wall": time.perf_counter() - started, "memory": after.ru_maxrss / 2**20}
+    started = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workbench.cli", *words], env=environment, stdout=said, stderr=said
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        said.seek(0)
+        if (code := os.waitstatus_to_exitcode(status)) not in (0, 1):
+            raise SystemExit(f"{' '.join(words)}: exit code {code}: {said.read()[-500:]}")
+    # A child begins as large as this process, so that nothing large is imported here.
+    wall = time.perf_counter() - started
+    return {"cpu": usage.ru_utime + usage.ru_stime, "wall": wall, "memory": usage.ru_maxrss / 2**20}
 
 
 def scores(count: int, kind: str) -> dict[str, Any]:
