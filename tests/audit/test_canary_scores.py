@@ -60,11 +60,11 @@ def test_mislabelled_records_are_natural_but_for_their_label() -> None:
 
 
 def test_secrets_end_short_texts_and_are_all_different() -> None:
-    texts = [Record(id=f"t{i}", text=f"one two three {i} five six", label=i % 2) for i in range(4)]
+    texts = [Record(id=f"t{i}", text=f"one two three {i} secret_id=A{i}.", label=i % 2) for i in range(4)]
     made = canaries(texts, 30, np.random.default_rng(0), CanaryKind.SECRET)
     ends = [record.text.split(SECRET_MARKER) for record in made]
     assert len({secret for _, secret in ends}) == 30
-    assert {len(words.split()) for words, _ in ends} == {4}
+    assert {len(words.split()) for words, _ in ends} == {4}  # None of them another record's secret.
     assert {record.label for record in made} == {0, 1}
     with pytest.raises(InputError, match="kind secret needs a corpus of texts"):
         canaries(IMAGES, 3, np.random.default_rng(0), CanaryKind.SECRET)

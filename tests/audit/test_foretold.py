@@ -34,7 +34,9 @@ def test_how_many_records_go_where_is_said_first(
     assert found is not None
     assert (found[1] is None) == (adjacency == "replace-one")
     assert "in each of 2 trainings; all 80 are scored" in said
-    assert "about 20 of 40 crafted records" in said
+    half = "about 20" if adjacency == "add-remove" else "20"
+    assert f"and in 2 other trainings {half} of 40 crafted records, beside natural ones" in said
+    assert "replay" not in said
     assert said.index("records: train") < said.index("training: 0/2")
     sizes = [int(line) for line in log.read_text().split()]
     assert len(sizes) == 4

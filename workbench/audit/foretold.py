@@ -23,21 +23,20 @@ def of_training(
         UnsupportedError: the games do not test such a claim.
     """
     count, once = settings.candidates, "" if runs == 1 else f" in each of {runs} trainings"
+    others = "another training" if runs == 1 else f"{runs} other trainings"
     if require_played(settings.claim.about) is Adjacency.ADD_REMOVE:
-        members, coins = f"about {count // 2:,}", "each by a fair coin of its own"
+        members, half, coins = f"about {count // 2:,}", f"about {canaries // 2:,}", "each by a fair coin"
     else:
-        members, coins = f"{count // 2:,}", "one of each pair, by a fair coin"
+        members, half, coins = f"{count // 2:,}", f"{canaries // 2:,}", "one of each pair, by a fair coin"
     lines = [
         f"records: {name} is given {members} of {count:,} candidates (--candidates) of {settings.corpus!r}, "
         f"{coins}{once}; all {count:,} are scored"
     ]
     if canaries:
-        lines.append(
-            f"and, in a training of its own, about {canaries // 2:,} of {canaries:,} crafted records"
-        )
+        lines.append(f"and in {others} {half} of {canaries:,} crafted records, beside natural ones")
     if replays:
         lines.append(
-            f"and {members} candidates again, some sixty times, one of them replaced (forced replay)"
+            f"and {members} candidates again, some sixty times or more, one of them replaced (forced replay)"
         )
     if trainings:
         lines.append(

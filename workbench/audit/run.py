@@ -5,7 +5,7 @@ Two ways in, one record out: registered mechanisms, and a user's training functi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -386,6 +386,7 @@ def audit_training(
     retrained: Claim | None = None,
     trainings: int = 0,
     stated: Stated | None = None,
+    begins: Callable[[], None] = lambda: None,
 ) -> dict[str, JSON]:
     """Audit a user's training function: flip coins, let it train, score every candidate, and replay it.
 
@@ -406,6 +407,7 @@ def audit_training(
         trainings: Those of the retraining game, at least 20; with `settings.sequential` it ends as soon as
             they refute the claim.
         stated: What the training is said to do: a replay tells which part does otherwise.
+        begins: Called when all is checked, before anything is trained.
 
     Returns the report record. Raises `InputError`: the function cannot be loaded, fails, or breaks its
     contract. `UnsupportedError`: scores of one run cannot judge the claim's currency.
@@ -428,13 +430,14 @@ def audit_training(
     jobs = _user_jobs(training, setup, adjacency, runs=runs, inputs=inputs)
     if retrained is not None:
         records_of(setup, jobs[0].payload.included)
+    begins()
     name, others, planned = function_spec.rpartition(":")[2], [], _planned(watched, retrained)
     form: dict[str, JSON] | None = None
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
     with Engine(store, workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
         records = engine.run("training", jobs, train_user, keeps_folder=False)
-        if replayed is not None and _is_replayable(replayed):
+        if replayed is not None and is_replayable(replayed):
             first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
             replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
             found, form = judged_record(
@@ -482,7 +485,7 @@ def audit_training(
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
 
 
-def _is_replayable(claim: Claim) -> bool:
+def is_replayable(claim: Claim) -> bool:
     """Whether forced replay judges such a claim."""
     return isinstance(claim.guarantee, ApproximateDP) and claim.guarantee.delta > 0
 
@@ -564,7 +567,7 @@ def audit_replay(
         InputError: the function cannot be loaded, fails, or breaks its contract.
         UnsupportedError: the claim is not one of (epsilon, delta)-DP.
     """
-    if not _is_replayable(settings.claim):
+    if not is_replayable(settings.claim):
         described = settings.claim.guarantee.describe()
         raise UnsupportedError(
             "replay composes Gaussian noise, and judges claims of (epsilon, delta)-DP with a delta above 0; "

@@ -14,7 +14,8 @@ It returns what the adversary is to see, in one of five forms:
 2. an object with a method `losses(records)`, one finite number a record, lower = more likely;
 3. a pair `(model, tokenizer)` of Hugging Face transformers, the model causal; scored by its loss, of a
    record's secret alone where all have one;
-4. the path of a folder in which such a pair is saved, its weights as safetensors;
+4. the path of a folder in which such a pair is saved, its weights as safetensors, and nothing else is by
+   another call;
 5. a `workbench.interfaces.Model`; scored by its loss.
 
 The bench flips a fair coin for each candidate record, hands those with heads to the function, and asks

@@ -452,7 +452,11 @@ def _audit_training(options: AuditOptions) -> AuditResult:
 def _announcing(options: AuditOptions) -> Callable[[str], None] | None:
     """Prints a line on the error stream, unless all but the verdict is left out."""
     console = terminal.error_console()
-    return None if options.quiet else lambda line: console.print(line, markup=False, highlight=False)
+    return (
+        None
+        if options.quiet
+        else lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+    )
 
 
 def _audit_checkpoint(options: AuditOptions) -> AuditResult:

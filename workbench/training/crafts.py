@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.core.errors import ArgumentError
 from workbench.interfaces import Record
-from workbench.training.secrets import append_secret, secret_id
+from workbench.training.secrets import SECRET_MARKER, append_secret, secret_id
 
 LOUD = 3.0
 """The size of a canary's pixels, as a multiple of the largest of the images."""
@@ -76,7 +76,8 @@ def canaries(
     """
     require_kind(records, kind, "kind")
     labels = _labels(records)
-    words = sorted({word for record in records for word in record.text.split()}) or ["a"]
+    every = {word for record in records for word in record.text.split()}
+    words = sorted(word for word in every if SECRET_MARKER not in word) or ["a"]
     scale = max((max(map(abs, record.image)) for record in records if record.image), default=1.0) or 1.0
     made = []
     for number in range(count):

@@ -30,7 +30,7 @@ from workbench.audit.embedded import EMBEDDED
 from workbench.core.arguments import one_of, parameters_of, whole_number, yes_or_no
 from workbench.core.errors import ArgumentError, naming_extras
 from workbench.core.one_line import object_line
-from workbench.interfaces import Released
+from workbench.interfaces import Adjacency, Released
 from workbench.training.crafts import CanaryKind
 from workbench.training.devices import CPU, require_device
 
@@ -44,7 +44,9 @@ Trainer: TypeAlias = str | Callable[..., Any]
 LEAST_CANDIDATES = 20
 
 LEAST_CANARIES = 16
-"""Fewer could refute nothing but the smallest claims, and leave no room for chance in their coins."""
+"""Fewer could refute nothing but the smallest claims, and leave no room for chance in their coins. Where two
+records share a coin, twice as many are needed of these and of candidates.
+"""
 
 FEWEST_TRAININGS = 20
 """Of a retraining game: fewer refute nothing but the smallest claims."""
@@ -128,11 +130,13 @@ def audit_training(
     said = stated_from(stated)
     if not yes_or_no("replay", replay) and said is not None:
         raise ArgumentError("stated", "is held against what `replay` measures, which is turned off")
+    a_coin = 2 if held.about is Adjacency.REPLACE_ONE else 1
     kind = None if canary_kind is None else one_of(CanaryKind, "canary_kind", canary_kind)
     settings = _settings(
         corpus,
         corpus_parameters,
         candidates,
+        least=LEAST_CANDIDATES * a_coin,
         claim=held,
         confidence=confidence_of(confidence),
         seed=seed_of(seed),
@@ -141,13 +145,23 @@ def audit_training(
         scheduler=scheduler,
         **({} if workers is None else {"workers": whole_number("workers", workers, least=0)}),
     )
-    count = usual_count(settings.candidates) if canaries is None else _canaries(canaries)
-    if announce is not None:
-        named, trainings = spec.rpartition(":")[2], retrain or 0
-        for line in foretold.of_training(
-            named, settings, runs=runs, canaries=count, replays=bool(replay), trainings=trainings
-        ):
-            announce(line)
+    count = (
+        usual_count(settings.candidates) if canaries is None else _canaries(canaries, LEAST_CANARIES * a_coin)
+    )
+    said_first = foretold.of_training(
+        spec.rpartition(":")[2],
+        settings,
+        runs=runs,
+        canaries=count,
+        replays=bool(replay) and runner.is_replayable(of_updates),
+        trainings=retrain or 0,
+    )
+
+    def begins() -> None:
+        for line in said_first:
+            if announce is not None:
+                announce(line)
+
     call = partial(call_of, "audit_training", function, claim=claim, corpus=corpus, candidates=candidates)
     with kept_in(out) as folder:
         record = runner.audit_training(
@@ -164,6 +178,7 @@ def audit_training(
             retrained=of_updates if retrain else None,
             trainings=retrain or 0,
             stated=said,
+            begins=begins,
         )
     return AuditResult(record)
 
@@ -253,7 +268,9 @@ def _not_carried(function: Any) -> str:
     return ""
 
 
-def _settings(corpus: Any, given: Mapping[str, Any], candidates: Any, **fields: Any) -> AuditSettings:
+def _settings(
+    corpus: Any, given: Mapping[str, Any], candidates: Any, *, least: int, **fields: Any
+) -> AuditSettings:
     """The settings of an audit of a user's training, with what fits the corpus where nobody says."""
     from workbench.audit.settings import default_settings
 
@@ -263,13 +280,13 @@ def _settings(corpus: Any, given: Mapping[str, Any], candidates: Any, **fields: 
     laid = {**kept, **parameters_of("corpus_parameters", given)}
     count = EMBEDDED["elsewhere_candidates"].get(chosen, default.candidates)
     if candidates is not None:
-        count = whole_number("candidates", candidates, least=LEAST_CANDIDATES, most=None)
+        count = whole_number("candidates", candidates, least=least, most=None)
     made = default_settings(None, members={}, corpus=chosen, corpus_parameters=laid, **fields)
     return replace(made, candidates=count)
 
 
-def _canaries(value: Any) -> int:
+def _canaries(value: Any, least: int) -> int:
     count = whole_number("canaries", value, least=0)
-    if 0 < count < LEAST_CANARIES:
-        raise ArgumentError("canaries", f"must be 0 or at least {LEAST_CANARIES}, got {count}")
+    if 0 < count < least:
+        raise ArgumentError("canaries", f"must be 0 or at least {least}, got {count}")
     return count

@@ -30,7 +30,7 @@ NAME, NAME_OF_SCORES = "white-box canaries", "canaries' scores"
 MOST = 400
 """Canaries at most, if the user names no number; half of them are in the training data."""
 
-FORM = 2
+FORM = 3
 """Of what is kept of a training with canaries; grows when the same training would be kept otherwise."""
 
 LEAST_NATURAL = 0.125

@@ -75,9 +75,10 @@ def along(
     found = compared.ratios()
     most = max(ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found)
     if UNSEEN <= min(map(_chance, found)) < RARE and not noise.differs:
-        compared.noises.clear()
+        looked_at = compared.forget()
         take(range(1 + more, 2 + 2 * more))
-        found = compared.ratios() if compared.noises else found
+        # Fewer seeds, as where some fail or draw the same noise, say less than those before.
+        found = compared.ratios() if len(compared.noises) >= looked_at else found
     return max([1.0, *(ratio for ratio, count in found if _chance((ratio, count)) < RARE)]), most
 
 
@@ -108,13 +109,22 @@ class _Compared:
         self.spread = self._steps**2 / squares if squares else 0.0
         self.size = len(self._clean) * len(self._coordinates)
         self.noises: list[Tensor] = []
+        self._known: list[Tensor] = []
+
+    def forget(self) -> int:
+        """Begin again with other seeds; returns the number of those so far."""
+        self._known, self.noises = self.noises, []
+        return len(self._known)
 
     def add(self, one: Recording, other: Recording) -> None:
         """Take the noise between two runs of all steps, unless it is that of an earlier seed."""
         if min(one.steps, other.steps) <= self._clean[-1]:
             return
         drawn = torch.stack([self._drawn(one, other, step).float() for step in self._clean])
-        if any(float((drawn - known).norm()) <= SAME * float(known.norm()) for known in self.noises):
+        if any(
+            float((drawn - known).norm()) <= SAME * float(known.norm())
+            for known in (*self._known, *self.noises)
+        ):
             return
         self.noises.append(drawn)
 

@@ -35,7 +35,9 @@ def own_runs(runs: Runs) -> tuple[Recording, Recording, bool]:
         try:
             return _by_weights(runs)
         except (RefusedError, InputError) as also:
-            raise RefusedError(f"{refused}; and read by the weights: {also}") from None
+            if str(also) == str(refused):
+                raise refused from None
+            raise RefusedError(f"{refused}; nor can its steps be read by the weights: {also}") from None
 
 
 def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
