@@ -153,7 +153,7 @@ def main() -> None:
             print(f"{name}: {time.strftime('%H:%M:%S')}", flush=True)
             kept["rows"][name] = row()
             kept["machine"] = {
-                "system": platform.platform(),
+                "system": platform.system(),
                 "cores": os.cpu_count(),
                 "python": platform.python_version(),
                 "load_average_at_end": os.getloadavg()[0],
