@@ -5,11 +5,12 @@ choices, and mechanisms of which a promise or all outputs are known.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from workbench.accounting.correlated import CorrelatedGaussian, SampledCorrelatedGaussian
 from workbench.accounting.encoders import toeplitz_encoder, tree_encoder
-from workbench.accounting.events import FinitePair
+from workbench.accounting.events import Event, FinitePair
 from workbench.accounting.samples import BatchMean, CappedPoisson
 from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
@@ -28,40 +29,19 @@ from workbench.interfaces import Adjacency
 _SIZES = (100, 1000, 10_000)
 
 
-def _capped(
-    *,
-    noise_multiplier: float,
-    sampling_probability: float,
-    dataset_size: float,
-    largest_batch: float,
-    steps: float,
-    delta: float,
-) -> Question:
-    step = CappedPoisson(
-        noise_multiplier=noise_multiplier,
-        sampling_probability=sampling_probability,
-        dataset_size=int(dataset_size),
-        largest_batch=int(largest_batch),
-    )
-    return epsilon_question(repeated(step, int(steps)), delta, Adjacency.ADD_REMOVE)
+def _steps_of(
+    kind: type[Event], *, whole: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Callable[..., Question]:
+    """Questions about an event that is repeated; some of its fields are whole numbers, or flags."""
 
+    def build(*, steps: float, delta: float, **fields: float) -> Question:
+        given = {
+            name: int(value) if name in whole else bool(value) if name in flags else value
+            for name, value in fields.items()
+        }
+        return epsilon_question(repeated(kind(**given), int(steps)), delta, Adjacency.ADD_REMOVE)
 
-def _batch_mean(
-    *,
-    noise_multiplier: float,
-    sampling_probability: float,
-    dataset_size: float,
-    dimension: float,
-    steps: float,
-    delta: float,
-) -> Question:
-    step = BatchMean(
-        noise_multiplier=noise_multiplier,
-        sampling_probability=sampling_probability,
-        dataset_size=int(dataset_size),
-        dimension=int(dimension),
-    )
-    return epsilon_question(repeated(step, int(steps)), delta, Adjacency.ADD_REMOVE)
+    return build
 
 
 def _coefficients(decay: float, bands: float) -> tuple[float, ...]:
@@ -116,32 +96,9 @@ def _sampled_correlated(
     return epsilon_question(event, delta, Adjacency.ADD_REMOVE)
 
 
-def _exponential(*, scale: float, monotone: float, steps: float, delta: float) -> Question:
-    step = ExponentialMechanism(scale=scale, monotone=bool(monotone))
-    return epsilon_question(repeated(step, int(steps)), delta, Adjacency.ADD_REMOVE)
-
-
 def _best(*, epsilon: float, shape: float, mean: float, steps: float, delta: float) -> Question:
     """The shape below 0 stands for a Poisson number of runs."""
     step = BestOfRuns(epsilon=epsilon, shape=math.inf if shape < 0 else shape, mean=mean)
-    return epsilon_question(repeated(step, int(steps)), delta, Adjacency.ADD_REMOVE)
-
-
-def _sparse_vector(
-    *,
-    threshold_scale: float,
-    query_scale: float,
-    cutoff: float,
-    monotone: float,
-    steps: float,
-    delta: float,
-) -> Question:
-    step = SparseVector(
-        threshold_scale=threshold_scale,
-        query_scale=query_scale,
-        cutoff=int(cutoff),
-        monotone=bool(monotone),
-    )
     return epsilon_question(repeated(step, int(steps)), delta, Adjacency.ADD_REMOVE)
 
 
@@ -173,8 +130,14 @@ _BATCHES = {
 _DECAYS = (0.5, 0.9, 0.2)
 
 OTHER_SHAPES = {
-    "capped": Shape(build=_capped, simple={**_BATCHES, "largest_batch": (10, 20, 50, 100)}),
-    "batch mean": Shape(build=_batch_mean, simple={**_BATCHES, "dimension": (1_000_000, 1000, 100, 2)}),
+    "capped": Shape(
+        build=_steps_of(CappedPoisson, whole=("dataset_size", "largest_batch")),
+        simple={**_BATCHES, "largest_batch": (10, 20, 50, 100)},
+    ),
+    "batch mean": Shape(
+        build=_steps_of(BatchMean, whole=("dataset_size", "dimension")),
+        simple={**_BATCHES, "dimension": (1_000_000, 1000, 100, 2)},
+    ),
     "correlated": Shape(
         build=_correlated,
         simple={
@@ -208,7 +171,8 @@ OTHER_SHAPES = {
         },
     ),
     "exponential": Shape(
-        build=_exponential, simple={"steps": STEPS, "monotone": (0, 1), "scale": NOISES, "delta": DELTAS}
+        build=_steps_of(ExponentialMechanism, flags=("monotone",)),
+        simple={"steps": STEPS, "monotone": (0, 1), "scale": NOISES, "delta": DELTAS},
     ),
     "best of runs": Shape(
         build=_best,
@@ -221,7 +185,7 @@ OTHER_SHAPES = {
         },
     ),
     "sparse vector": Shape(
-        build=_sparse_vector,
+        build=_steps_of(SparseVector, whole=("cutoff",), flags=("monotone",)),
         simple={
             "steps": STEPS,
             "cutoff": (1, 2, 3, 5),
