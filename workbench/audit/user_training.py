@@ -217,7 +217,7 @@ class UserTraining:
         """
         result = self._guarded(lambda: self.function(records, int(seed)))
         if isinstance(result, str | Path):
-            result = _saved_model(self.spec, result)
+            result = self._saved_pair(Path(result))
         if isinstance(result, tuple) and len(result) == 2:
             result = self._guarded(lambda: _language_model(*result))
         scorer = self._scorer(result)
@@ -228,6 +228,15 @@ class UserTraining:
             return values
 
         return Fitted(score=score, model=result if isinstance(result, Model) else None)
+
+    def _saved_pair(self, folder: Path) -> tuple[Any, Any]:
+        """Model and tokenizer that the function saved to a folder, from its safetensors alone."""
+        from workbench.audit.checkpoint import Checkpoint
+
+        if not folder.is_dir():
+            raise InputError(f"{self.spec} returned {str(folder)!r}, which is no folder; return {_FORMS}")
+        model = Checkpoint.of_folder(f"{self.spec}: returned folder", folder, self.device).model
+        return model.module, model.tokenizer
 
     def _scorer(self, result: Any) -> Scorer:
         """What the function returned, as a function from records to scores."""
@@ -353,16 +362,6 @@ def _language_model(model: Any, tokenizer: Any) -> Model:
     max_length = int(min(tokenizer.model_max_length, positions, _LONGEST))
     wrapped: Model = LanguageModel(model, tokenizer, max_length, "user")
     return wrapped
-
-
-def _saved_model(spec: str, folder: str | Path) -> Model:
-    """The causal language model that a training function saved to a folder, from its safetensors alone."""
-    from workbench.audit.checkpoint import Checkpoint
-
-    if not Path(folder).is_dir():
-        raise InputError(f"{spec} returned {str(folder)!r}, which is no folder; return {_FORMS}")
-    model: Model = Checkpoint.of_folder("returned folder", Path(folder)).model
-    return model
 
 
 @dataclass(frozen=True)
