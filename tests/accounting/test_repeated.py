@@ -120,6 +120,7 @@ def test_many_runs_all_but_attain_the_pure_promise(shape: float) -> None:
     assert found.lower > 0.9 * found.upper
 
 
+@pytest.mark.slow
 def test_larger_shapes_cost_more_and_rounds_compose() -> None:
     found = [
         epsilon_bounds(BestOfRuns(epsilon=0.1, shape=shape, mean=50.0), 1e-6) for shape in (0.0, 1.0, 4.0)

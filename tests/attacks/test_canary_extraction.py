@@ -243,6 +243,7 @@ def false_alarms(monkeypatch: pytest.MonkeyPatch, models: int) -> tuple[int, lis
     return sum(one["memorised"] > 0 for one in found), [np.array([one[n] for one in found]) for n in names]
 
 
+@pytest.mark.slow
 def test_a_model_without_memory_is_rarely_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one in twenty; 12 of 80 alarms would come once in 10^4."""
     alarms, _ = false_alarms(monkeypatch, 80)
@@ -280,6 +281,7 @@ def test_a_remembered_secret_is_called_by_each_way() -> None:
     assert similar["memorised"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_chance_level_is_that_of_secrets_never_seen() -> None:
     source = generator(1)
     secrets = [secret_id(source) for _ in range(1010)]

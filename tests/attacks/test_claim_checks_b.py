@@ -46,6 +46,9 @@ def _precise() -> Iterator[None]:
         yield
 
 
+LONG = {"rldp_budget_kept", "rldp_ledger_verifies", "dp_weights_algorithm_2"}
+"""Checks of some seconds."""
+
 # The check, its verdict on the claim as printed, then altered claims with theirs.
 CASES: list[tuple[str, VerdictKind, dict[str, Any], VerdictKind]] = [
     ("rldp_sensitivity", PROVEN, {"scale": 0.5}, REFUTED),
@@ -129,7 +132,10 @@ def _check(name: str, **parameters: Any) -> Finding:
     return found
 
 
-@pytest.mark.parametrize(("name", "printed", "altered", "then"), CASES)
+@pytest.mark.parametrize(
+    ("name", "printed", "altered", "then"),
+    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in LONG else []) for case in CASES],
+)
 def test_an_altered_claim_gets_another_verdict(
     name: str, printed: VerdictKind, altered: dict[str, Any], then: VerdictKind
 ) -> None:

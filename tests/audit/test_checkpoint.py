@@ -64,7 +64,6 @@ def saved(folder: Path, members: Sequence[str], steps: int) -> Path:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints")
     saved(folder / "base", MEMBERS, 0)
-    saved(folder / "trained", MEMBERS, 60)
     (folder / "members.txt").write_text("\n".join(MEMBERS))
     lines = [json.dumps({"text": text}) for text in OTHERS]
     (folder / "others.jsonl").write_text("\n".join(lines))
@@ -73,6 +72,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def audited(place: Path, out: Path, *more: str, model: str = "trained", others: str = "others.jsonl") -> Any:
+    if not (place / model).exists():
+        saved(place / model, MEMBERS, 60)
     lists = ["--members", str(place / "members.txt"), "--nonmembers", str(place / others)]
     code = main(
         ["audit", "--checkpoint", str(place / model), *lists, "--out", str(out / "out"), "--quiet", *more]
@@ -103,12 +104,12 @@ def test_a_model_that_saw_nothing_is_not_refuted(place: Path, tmp_path: Path) ->
 
 def test_lists_that_words_tell_apart_are_invalid(place: Path, tmp_path: Path) -> None:
     (place / "later.txt").write_text("\n".join(f"in march {text}" for text in OTHERS))
-    report = audited(place, tmp_path, others="later.txt")
+    report = audited(place, tmp_path, model="base", others="later.txt")
     assert report["verdict"]["kind"] == "INVALID"
 
 
 def test_token_z_scores_are_those_of_the_definition(place: Path) -> None:
-    known = Checkpoint.of_folder("--checkpoint", place / "trained")
+    known = Checkpoint.of_folder("--checkpoint", place / "base")
     record = Record(id="a", text=MEMBERS[0])
     (found,) = known.token_z_scores((record,))
     batch = known.model.encode([record])

@@ -43,6 +43,7 @@ def test_how_many_records_go_where_is_said_first(
     assert all(abs(size - 40) <= (0 if adjacency == "replace-one" else 15) for size in sizes)
 
 
+@pytest.mark.slow
 def test_a_quiet_audit_says_nothing_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(BODY.format(log=str(tmp_path / "log")))
     words = ["audit", "--train", f"{tmp_path / 'mine.py'}:train", "--corpus", "digits", "--candidates", "40"]

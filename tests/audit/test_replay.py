@@ -31,7 +31,7 @@ from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
-from workbench.audit.replay.runs import Place, Runs, radius
+from workbench.audit.replay.runs import Place, Runs, agreement, radius
 from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.cli.app import main
 from workbench.core.errors import InputError
@@ -721,6 +721,15 @@ def test_one_random_step_for_each_record_is_no_poisson_sample() -> None:
     found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:one_random_step", claim=claim)
     assert isinstance(found, Replayed)
     assert found.verdict.kind != "REFUTED", found.verdict.sentence
+
+
+def test_runs_that_stop_early_agree_in_no_step_that_one_of_them_lacks() -> None:
+    runs = [recording(torch.ones(steps, 3)) for steps in (2, 4, 3)]
+    for run in runs:
+        run.draws = [0] * run.steps
+    for order in (runs, runs[::-1]):
+        agree = agreement(order, 4)
+        assert [int(row.sum()) for row in agree] == [min(run.steps, order[0].steps) for run in order]
 
 
 def recording(gradients: Tensor) -> Recording:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.audit.run import audit_training
+from workbench.audit.run_training import audit_training
 from workbench.audit.settings import embedded_settings
 from workbench.audit.user_training import UserTraining, as_dicts, load_training_function
 from workbench.core.errors import InconclusiveError, InputError

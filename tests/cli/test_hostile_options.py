@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.audit import run as runner
+from workbench.audit import run, run_training
 from workbench.cli.app import COMMANDS, loaded, main
 from workbench.core.errors import InputError
 
@@ -90,8 +90,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trains(*_: Any, **__: Any) -> None:
         raise InputError("all was accepted")
 
-    for name in ("audit_mechanisms", "audit_training", "audit_replay"):
-        monkeypatch.setattr(runner, name, trains)
+    monkeypatch.setattr(run, "audit_mechanisms", trains)
+    for name in ("audit_training", "audit_replay"):
+        monkeypatch.setattr(run_training, name, trains)
 
 
 def outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from dask_cluster import FUNCTIONS, Cluster
 
-from workbench.audit.run import audit_mechanisms, audit_training
+from workbench.audit.run import audit_mechanisms
+from workbench.audit.run_training import audit_training
 from workbench.audit.settings import embedded_settings
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
 from workbench.checks.run import check_claims

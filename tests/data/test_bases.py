@@ -496,6 +496,7 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     assert resumed == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_build_has_one_thread_however_many_the_process_has(workers: int, cache: Path) -> None:
     before = torch.get_num_threads()

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from telling_work import fails, work
+from telling_work import fails, imported, work
 
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.execution.engine import Engine, Job
@@ -41,6 +41,15 @@ def test_parts_that_a_job_reports_are_passed_on_and_known_jobs_are_not_done_agai
         assert engine.run("keeping", [job(3)], fails, keeps_folder=True) == kept
         assert heard == [("working", 1, 1), ("keeping", 1, 1)]
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.name == "file"]
+
+
+def test_a_worker_that_is_warm_has_imported_what_was_named_and_no_store_is_made(tmp_path: Path) -> None:
+    modules = ("sched", "not_installed_at_all")
+    with Engine(tmp_path / "store", workers=1) as engine:
+        engine.warm(*modules)
+        assert not any(tmp_path.iterdir())
+        asked = Job(identity={}, payload=modules)
+        assert engine.run("asking", [asked], imported, keeps_folder=False)[0]["imported"] == ["sched"]
 
 
 @pytest.mark.slow

@@ -130,6 +130,7 @@ def test_a_sequential_game_ends_with_the_part_that_refutes(tmp_path: Path) -> No
     assert kept["verdict"]["kind"] in ("NOT_REFUTED", "UNDERPOWERED")
 
 
+@pytest.mark.slow
 def test_what_decides_assumes_no_family_and_the_gaussian_bound_is_beside_it(tmp_path: Path) -> None:
     """At a true epsilon of 10 no bound exceeds it, and the Gaussian one says most of it."""
     game = judged(settings_of(10.0, attack={"trials": 1000}), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,13 @@ def work(payload: Any, inputs: Mapping[str, Path], scratch: Path, progress: Step
     progress(3, 7, "a part")
     (scratch / "file").write_text(str(payload))
     return {"done": payload, "inputs": sorted(inputs)}
+
+
+def imported(
+    payload: Any, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress
+) -> dict[str, Any]:
+    """Which of the modules that its payload names this process has imported."""
+    return {"imported": [name for name in payload if name in sys.modules]}
 
 
 def fails(payload: Any, inputs: Mapping[str, Path], scratch: Path, progress: StepProgress) -> dict[str, Any]:

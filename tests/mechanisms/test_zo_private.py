@@ -165,6 +165,7 @@ def test_the_noise_is_gaussian_of_sigma_c() -> None:
     assert ks_p_value(DPAggZO, 6.0) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_noise_test_refutes_half_and_a_tenth_too_much() -> None:
     assert ks_p_value(HalfTheNoise, 6.0) < FALSE_ALARM
     assert ks_p_value(DPAggZO, 6.6) < FALSE_ALARM

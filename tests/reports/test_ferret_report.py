@@ -465,6 +465,7 @@ def test_the_optimistic_advantage_of_guessing_is_positive_and_the_paid_one_is_no
     assert held_out_advantage(separated, members) > 0.9
 
 
+@pytest.mark.slow
 def test_head_room_and_bits_are_computed_from_the_runs() -> None:
     tables = tables_of(made_up(groups=MAIN))
     table = tables["table-3"]
@@ -600,6 +601,7 @@ class TestTranscript:
         assert free is not None
         assert "refute nothing" not in free.caption
 
+    @pytest.mark.slow
     def test_failed_games_are_named(self) -> None:
         results = made_up(groups=("transcript",), lost={0: "InputError: above the ceiling"}, trials=20)
         context = context_of(results)
@@ -729,6 +731,7 @@ def test_a_study_with_one_group_alone_is_reported(group: str) -> None:
     assert made.tables
 
 
+@pytest.mark.slow
 def test_without_published_numbers_ours_stand_alone() -> None:
     made = ferret(results=made_up(groups=("comparison", "transcript"), records=10, trials=20), published=None)
     assert made.findings == ()

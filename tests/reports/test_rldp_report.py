@@ -186,6 +186,7 @@ def test_a_partial_store_is_reported() -> None:
             assert "no reason was given" not in table_text(one).reasons, one.id
 
 
+@pytest.mark.slow
 def test_what_the_noise_was_worth_stands_beside_the_claim() -> None:
     found = table(report(), "privacy")
     ours = row(found, "GPT2", "8", "RLDP-H")

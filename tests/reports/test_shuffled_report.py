@@ -181,6 +181,7 @@ def test_table_1_says_what_is_printed_counted_and_measured() -> None:
     assert plan["delta"].paper.printed == "1/(2N)"
 
 
+@pytest.mark.slow
 def test_table_2_has_distance_and_largest_difference() -> None:
     apart = made(results(World(apart=1.0)))
     for found, worst in ((report(), 0.0), (apart, 1.0)):
@@ -228,6 +229,7 @@ def test_every_statistic_has_its_area() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_judged_game_below_one_half_is_said() -> None:
     assert len(table(report(), "audit-areas").notes) == 1
     flipped = {"estimate": 0.3, "lower": 0.2, "upper": 0.4, "confidence": 0.99}
@@ -244,6 +246,7 @@ def test_a_judged_game_below_one_half_is_said() -> None:
     assert notes[0].startswith("Shuffled DPSGD, ")
 
 
+@pytest.mark.slow
 def test_runs_that_fell_back_are_counted() -> None:
     def fall(one: Outcome) -> Outcome:
         if one.experiment.group != "vision" or one.experiment.variant != "Shuffled DPSGD":
@@ -365,6 +368,7 @@ def contrary() -> StudyReport:
     return made(results(world))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", [one for one in TRUE_IN_THE_WORLD if "sigma" not in one])
 def test_what_is_false_in_the_world_is_not_replicated(claim: str) -> None:
     assert outcome_of(contrary(), claim) is Replication.NOT_REPLICATED
@@ -379,6 +383,7 @@ def test_a_refuted_claim_names_who_refuted_it() -> None:
     assert "none of the 2 runs is refuted" in finding.test
 
 
+@pytest.mark.slow
 def test_formulas_of_another_accountant_would_not_be_flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that does not hang on the dimension replicates neither Fig. 3 nor Fig. 4."""
     name = "workbench.reports.papers.shuffled_dp_sgd.figures.noise"

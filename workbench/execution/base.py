@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -149,6 +149,10 @@ class Backend(ABC):
         is run to its end. With nothing under way the call returns at once. Raises `InconclusiveError`: the
         backend cannot go on (its workers cannot start, its scheduler is gone).
         """
+
+    def warm(self, modules: Sequence[str]) -> None:
+        """Tasks that import these are to come: get ready for them, where that saves time."""
+        return
 
     @abstractmethod
     def close(self) -> None:

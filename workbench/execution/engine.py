@@ -11,6 +11,7 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -109,28 +110,43 @@ class Engine:
     """Runs jobs against a store; a context manager, because its workers outlive a stage.
 
     Args:
-        store: Where records and weights lie.
+        store: Where records and weights lie; a folder becomes a store once it is needed.
         workers: Size of the pool; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         progress: Called after each finished job, and with the parts that a running job reports.
     """
 
     def __init__(
-        self, store: Store, *, workers: int, scheduler: str | None = None, progress: Progress | None = None
+        self,
+        store: Store | Path,
+        *,
+        workers: int,
+        scheduler: str | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.store = store
+        self._folder = store
         self._workers = workers
         self._scheduler = scheduler
         self._progress = progress
         self._backend: Backend | None = None
 
     def __enter__(self) -> Self:
-        """Nothing is started before there is work."""
+        """Nothing is started before there is work, but for `warm`."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the workers, without waiting for jobs that nobody wants any more."""
         self.close()
+
+    @cached_property
+    def store(self) -> Store:
+        """Where records and weights lie. Raises `StoreError`: nothing can be stored there."""
+        return self._folder if isinstance(self._folder, Store) else Store(self._folder)
+
+    def warm(self, *modules: str) -> None:
+        """Have a worker of the pool import these, while this process checks what it is to do."""
+        if self._scheduler is None:
+            self._running_backend().warm(modules)
 
     def close(self) -> None:
         """End the workers; further jobs start others."""
@@ -211,10 +227,13 @@ class Engine:
             self._backend = make_backend(
                 workers=self._workers,
                 scheduler=self._scheduler,
-                scratch=self.store.scratch_folder,
+                scratch=self._scratch_folder,
                 listener=self._listen,
             )
         return self._backend
+
+    def _scratch_folder(self) -> Path:
+        return self.store.scratch_folder()
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, Notice):

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -52,9 +54,17 @@ READY, BEGUN = "ready", "begun"
 _Message = str | tuple[int, int, str] | Outcome
 
 
-def serve(channel: Connection) -> None:
-    """A worker's life: tasks in; steps and outcomes out; until the parent closes the pipe."""
+def serve(channel: Connection, modules: Sequence[str] = ()) -> None:
+    """A worker's life: tasks in; steps and outcomes out; until the parent closes the pipe.
+
+    Args:
+        channel: The pipe.
+        modules: What tasks will import, imported while there are none yet, where it is installed.
+    """
     start_worker()
+    for module in modules:
+        with suppress(ImportError):
+            import_module(module)
     try:
         channel.send(READY)
         while True:
@@ -89,16 +99,17 @@ class _Worker:
         """Give the process its next task. Raises `OSError`: no process can be started."""
         if self._process is None or not self._process.is_alive():  # killed while it was idle: nobody's fault
             self.end()
-            self._start()
+            self.start()
         self.attempt = attempt
         self._is_sent = False
         if self._is_ready or len(attempt.packed) <= PIPE_BYTES:
             self._send()
 
-    def _start(self) -> None:
+    def start(self, modules: Sequence[str] = ()) -> None:
+        """Start the process, which imports these. Raises `OSError`: no process can be started."""
         context = get_context("spawn")
         self._channel, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), name=self.name)
+        self._process = context.Process(target=serve, args=(theirs, modules), name=self.name)
         with theirs, starting(self.environment):
             self._process.start()
 
@@ -195,6 +206,11 @@ class PoolBackend(Backend):
     def capacity(self) -> int:
         """How many tasks can run at once: the number of processes."""
         return len(self._workers)
+
+    def warm(self, modules: Sequence[str]) -> None:
+        """Start the first process, whose imports then go on beside this process's."""
+        with suppress(OSError):  # It is started again when there is work, and then this is told.
+            self._workers[0].start(modules)
 
     def wait(self, timeout: float) -> list[Event]:
         """The events since the last call, or an empty list after the timeout.

@@ -114,7 +114,7 @@ def audit_training(
     `UnsupportedError`: the games do not test such a claim.
     """
     from workbench.audit import foretold
-    from workbench.audit import run as runner
+    from workbench.audit import run_training as runner
     from workbench.audit.canaries.run import usual_count
     from workbench.audit.replay.stated import stated_from
 
@@ -212,7 +212,7 @@ def replay(
     Raises `InputError`: an argument is unusable, or the function fails. `UnsupportedError`: the claim is not
     one of (epsilon, delta)-DP.
     """
-    from workbench.audit import run as runner
+    from workbench.audit import run_training as runner
     from workbench.audit.replay.stated import stated_from
     from workbench.audit.settings import embedded_settings
 

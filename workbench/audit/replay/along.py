@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from scipy.stats import chi2
@@ -14,7 +13,6 @@ from workbench.audit.replay.noise import RARE, UNSEEN, Noise
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs
 from workbench.audit.replay.watching import MOST_NUMBERS
-from workbench.core.errors import InputError
 
 DISTINCT = 0.05
 """Part of a move that must be along no other one, for its direction to count."""
@@ -64,12 +62,10 @@ def along(
     more = 0 if noise.differs else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
 
     def take(numbers: range) -> None:
-        runs.expect(2 * len(numbers))
+        runs.expect(2 * sum(number > 1 for number in numbers))
         for number in numbers:
-            with suppress(InputError):
-                one, other = (runs(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
-                if one.draws == other.draws:
-                    compared.add(one, other)
+            if (pair := runs.still(a, number)) is not None:
+                compared.add(*pair)
 
     take(range(1, 1 + more))
     found = compared.ratios()

@@ -107,7 +107,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 19 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 18 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -127,16 +127,18 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
     again = runs(number=1)
-    bare = runs(number=1, forced=again, like=again)
-    is_schedule = noise.differs and _goes_like(noise, noise_of(again, bare))
+    other = runs.still(a, 1) if noise.values and not noise.differs else None
+    if other is None:
+        other = again, runs(number=1, forced=again, like=again)
+    is_schedule = noise.differs and _goes_like(noise, noise_of(*other))
     if runs.tracked is not None and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
-    fewer_directions, unseen = stretched(noise, (a, b), (again, bare)) if noise.values else (1.0, 1.0)
+    fewer_directions, unseen = stretched(noise, (a, b), other) if noise.values else (1.0, 1.0)
     is_correlated = noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
     is_correlated |= noise.lagged > noise.lag_chance * math.sqrt(fewer_directions)
     if runs.tracked is not None and is_correlated:
         raise RefusedError("what moves the weights carries on noise of earlier steps (momentum)")
-    fixed = _fixed(runs, (a, b), (again, bare)) if noise.values else 0
+    fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = difference(a, again) is None and seeds[0] < 2
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
@@ -209,11 +211,9 @@ def _fixed(runs: Runs, own: tuple[Recording, Recording], again: tuple[Recording,
 
     Noise that is seeded by released weights is the same at the same weights.
     """
-    found = is_repeated(own, again)
-    with suppress(InputError):
-        noisy, bare = (runs(forced=own[0], number=1, still=True, share=share) for share in (1.0, 0.0))
-        if noisy.draws == bare.draws:
-            found = max(found, is_repeated(own, (noisy, bare)))
+    found, still = is_repeated(own, again), runs.still(own[0], 1)
+    if still is not None:
+        found = max(found, is_repeated(own, still))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +50,26 @@ class Runs:
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
+        self._pairs: dict[int, tuple[Recording, Recording] | None] = {}
 
     def expect(self, more: int) -> None:
         """So many runs are to come beside those that progress is told of."""
         self._total += more
+
+    def still(self, a: Recording, number: int) -> tuple[Recording, Recording] | None:
+        """At the weights of run A, under the seed of this number: with its noise, and without.
+
+        None where the training fails, or draws other numbers without its noise. Made once for number 1.
+        """
+        if number not in self._pairs:
+            pair = None
+            with suppress(InputError):
+                noisy, bare = (self(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
+                pair = (noisy, bare) if noisy.draws == bare.draws else None
+            if number > 1:
+                return pair
+            self._pairs[number] = pair
+        return self._pairs[number]
 
     def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The records with others in some places; each keeps its id."""
@@ -128,7 +145,7 @@ def agreement(versions: Sequence[Recording], steps: int) -> BoolArray:
     """At which steps each version has drawn what the first one has, and a finite gradient: `(v, T)`."""
     agree = np.zeros((len(versions), steps), dtype=bool)
     for row, version in enumerate(versions):
-        for step in range(min(version.steps, steps)):
+        for step in range(min(version.steps, versions[0].steps, steps)):
             agree[row, step] = (
                 version.draws[step] == versions[0].draws[step]
                 and version.gradients[step].numel() == versions[0].gradients[step].numel()
