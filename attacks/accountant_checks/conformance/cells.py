@@ -72,8 +72,8 @@ def _spread(values: Sequence[T]) -> list[T]:
 
 
 def _merged(*lists: Sequence[T]) -> tuple[T, ...]:
-    """All lists in one, each spread evenly over it."""
-    placed = [((place + 0.5) / len(values), value) for values in lists for place, value in enumerate(values)]
+    """All lists in one, each spread evenly over it; the first of each come first."""
+    placed = [(place / len(values), value) for values in lists for place, value in enumerate(values)]
     return tuple(value for _, value in sorted(placed, key=lambda pair: pair[0]))
 
 
@@ -95,7 +95,13 @@ def families(grid: str) -> dict[str, tuple[Cell, ...]]:
     return {family: _cells(tables, grid) for family, tables in _grids()["family"].items()}
 
 
-_WHOLE = frozenset({"steps", "second_steps", "gaussians", "laplaces", "responses", "categories"})
+_WHOLE = frozenset(
+    {
+        *("steps", "second_steps", "gaussians", "laplaces", "responses", "categories", "records", "cutoff"),
+        *("dataset_size", "largest_batch", "batch_size", "batches", "epochs", "dimension", "groups", "bands"),
+        *("participations", "separation", "place", "contribution", "with_record", "without", "exposed"),
+    }
+)
 """Parameters that are whole numbers."""
 
 _EACH_GRID = {"quick": 1, "full": 10}
@@ -124,7 +130,7 @@ def _drawn(place: int, table: Mapping[str, Any], grid: str, seed: int) -> list[d
         if len(found) == table["cells"] * _EACH_GRID[grid]:
             return found
         values = {
-            name: least * (most / least) ** float(share)
+            name: least * (most / least) ** float(share) if least < most else least
             for (name, (least, most)), share in zip(table["ranges"].items(), point, strict=True)
         }
         row = {name: round(value) if name in _WHOLE else value for name, value in values.items()}

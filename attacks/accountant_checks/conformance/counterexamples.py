@@ -31,14 +31,14 @@ class _Judge:
     def __init__(self, fails: Callable[[Parameters], bool], seconds: float) -> None:
         self._fails = fails
         self._deadline = now() + seconds
-        self._known: dict[tuple[float, ...], bool] = {}
+        self._known: dict[frozenset[tuple[str, float]], bool] = {}
 
     def extend(self, seconds: float) -> None:
         """More time, from now on or from the limit, whichever is later."""
         self._deadline = max(self._deadline, now()) + seconds
 
     def __call__(self, parameters: Parameters) -> bool:
-        key = tuple(parameters.values())
+        key = frozenset(parameters.items())
         if key not in self._known:
             if now() > self._deadline:
                 return False
