@@ -118,6 +118,31 @@ class WeightsByCounts(Trainer):
         return self.clip * super().drawn(name, parameter)
 
 
+class ClippedAtTheMedian(Trainer):
+    """The clipping norm goes to the median of the norms, by a noisy count that is paid for nowhere."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        self.bound = 2.0
+        return super().prepared(images, labels)
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = super().summed({name: g / self.bound for name, g in each.items()})
+        return {name: self.bound * g for name, g in total.items()}
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.bound * super().drawn(name, parameter)
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        each = super().per_record(batch)
+        norms = torch.cat([g.flatten(1) for g in each.values()], dim=1).norm(dim=1)
+        self.below = (norms <= self.bound).float().mean() if len(norms) else torch.tensor(0.5)
+        return each
+
+    def after(self, step: int) -> None:
+        share = self.below + 0.05 * torch.randn((), generator=self.generator)
+        self.bound *= float(torch.exp(-0.2 * (share - 0.5)))
+
+
 class NoiseReversed(Trainer):
     """Every other step takes the noise of the step before, from its last number to its first."""
 
@@ -143,6 +168,7 @@ TRAINERS = {
     "drawn_by_weight": DrawnByWeight(),
     "momentum_before_noise": MomentumBeforeNoise(),
     "weights_by_counts": WeightsByCounts(),
+    "clipped_at_the_median": ClippedAtTheMedian(),
 }
 """Each trainer by the name of the module's function."""
 
@@ -156,6 +182,7 @@ PARTS = {
     "drawn_by_weight": "sampler",
     "momentum_before_noise": "accountant",
     "weights_by_counts": "side channel",
+    "clipped_at_the_median": "accountant",
 }
 """The part that each one's fault is in."""
 

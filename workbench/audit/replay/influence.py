@@ -110,20 +110,23 @@ def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequenc
     return max(found, default=math.nan)
 
 
-def noise_moved(
-    runs: Runs, a: Recording, b: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]
-) -> float:
-    """The largest share of a step's noise that a replaced record changes."""
-    records = runs.with_records({first.place: crafts[first.place][0].record})
-    try:
-        noisy = runs(records, forced=a, share=1.0)
-    except InputError:
-        return math.nan
-    agree = agreement([first.versions[0], noisy], a.steps).all(axis=0)
+def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs: bool) -> float:
+    """The largest share of a step's noise that a replaced record changes.
+
+    Args:
+        differs: The noise changes from step to step. Then the last usual craft, the faintest, is asked too: a
+            count of records above a bound, say, is not changed by one loud record in another's place.
+    """
+    usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
     found = []
-    for step in np.flatnonzero(agree & first.present):
-        own = (a.gradients[step] - b.gradients[step]).double()
-        theirs = (noisy.gradients[step] - first.versions[0].gradients[step]).double()
-        if float(own.norm()) > 0:
-            found.append(float((theirs - own).norm()) / float(own.norm()))
+    for number in dict.fromkeys([usual[0], usual[-1]] if differs else usual[:1]):
+        version, record = first.versions[number], first.crafts[number].record
+        with suppress(InputError):
+            noisy = runs(runs.with_records({first.place: record}), forced=a, share=1.0)
+            agree = agreement([version, noisy], a.steps).all(axis=0)
+            for step in np.flatnonzero(agree & first.present):
+                own = (a.gradients[step] - b.gradients[step]).double()
+                theirs = (noisy.gradients[step] - version.gradients[step]).double()
+                if float(own.norm()) > 0:
+                    found.append(float((theirs - own).norm()) / float(own.norm()))
     return max(found, default=math.nan)

@@ -461,7 +461,7 @@ def _of_records(
         "together": apart,
         "same_norm": _have_one_norm(b, deep),
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
-        "noise_moved": noise_moved(runs, a, b, first, crafts) if usual else math.nan,
+        "noise_moved": noise_moved(runs, a, b, first, differs=noise.differs) if usual else math.nan,
     }
     return along(runs, a, b, noise, places) if noise.values else (1.0, 1.0), found
 

@@ -58,7 +58,9 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
 def _by_weights(runs: Runs) -> tuple[Recording, Recording, bool]:
     """The runs, steps being read by the weights (`WeightsWatch`)."""
     a = runs()
-    if not a.steps or len(set(a.moved)) > 1:
+    if not a.steps:
+        raise RefusedError("no model that was called has weights that moved")
+    if len(set(a.moved)) > 1:
         raise RefusedError("not the same parameters move in all steps")
     runs.tracked = a.moved[0]
     a = runs()
