@@ -166,6 +166,10 @@ def train(records, seed):
             ["'r2' must be finite", "nan"],
         ),
         ("def train(records, seed):\n    return lambda r: r[0].text", ["mine.py:2", "AttributeError"]),
+        (
+            "def train(records, seed):\n    return [len(r['image']) for r in records]",
+            ["mine.py:2", "'NoneType'", "these records have no image"],
+        ),
     ],
 )
 def test_a_mistake_gets_one_line(tmp_path: Path, source: str, parts: list[str]) -> None:

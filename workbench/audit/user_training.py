@@ -215,7 +215,10 @@ class UserTraining:
 
         Raises `InputError`: the function fails, or returns something that cannot be scored.
         """
-        result = self._guarded(lambda: self.function(records, int(seed)))
+        try:
+            result = self._guarded(lambda: self.function(records, int(seed)))
+        except InputError as error:
+            raise InputError(f"{error}{_absent(records) if 'None' in str(error) else ''}") from error
         if isinstance(result, str | Path):
             result = self._saved_pair(Path(result))
         if isinstance(result, tuple) and len(result) == 2:
@@ -264,6 +267,14 @@ class UserTraining:
             raise
         except BaseException as error:
             raise _complaint(_split(self.spec)[0], error) from error
+
+
+def _absent(records: Sequence[Mapping[str, Any]]) -> str:
+    """What no record has, in words to follow an error: another kind of records may have been meant."""
+    names = [name for name in ("text", "image", "label") if all(record[name] is None for record in records)]
+    if not names:
+        return ""
+    return f" (these records have no {' and no '.join(names)}: their corpus decides it)"
 
 
 def load_training_function(spec: str) -> TrainingFunction:

@@ -522,6 +522,8 @@ def composed_epsilon(
 def _epsilon_words(found: Replayed) -> str:
     if math.isinf(found.lower):
         return "no finite epsilon"
+    if math.isnan(found.estimate):
+        return f"epsilon >= {found.lower:.4g} (no estimate)"
     return f"epsilon >= {found.lower:.4g} (estimate {found.estimate:.4g})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def _rows(claim: Claim, run: Measured, found: Replayed, stated: Stated | None) -
     sampler, delta = found.sampler, claim.guarantee.to_json()["delta"]
     rate = f"{sampler.kind}, rate {sampler.rate:.3g} [{sampler.lower:.3g}, {sampler.upper:.3g}]"
     drawn = ", ".join(f"{count} {kind}" for kind, count in run.recognised.items()) or "none"
-    bounds = f"{found.estimate:.4g} [{found.lower:.4g}, {found.upper:.4g}] at delta = {delta:g}"
+    estimate = "no estimate" if math.isnan(found.estimate) else f"{found.estimate:.4g}"
+    bounds = f"{estimate} [{found.lower:.4g}, {found.upper:.4g}] at delta = {delta:g}"
     return [
         ["optimizer steps", f"{run.steps} of {run.parameters:,} parameters"],
         ["sampler", rate],
