@@ -166,10 +166,6 @@ def train(records, seed):
             ["'r2' must be finite", "nan"],
         ),
         ("def train(records, seed):\n    return lambda r: r[0].text", ["mine.py:2", "AttributeError"]),
-        (
-            "def train(records, seed):\n    return [len(r['image']) for r in records]",
-            ["mine.py:2", "'NoneType'", "these records have no image"],
-        ),
     ],
 )
 def test_a_mistake_gets_one_line(tmp_path: Path, source: str, parts: list[str]) -> None:
@@ -179,6 +175,15 @@ def test_a_mistake_gets_one_line(tmp_path: Path, source: str, parts: list[str]) 
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_a_trainer_of_images_that_gets_texts_is_told_so(tmp_path: Path) -> None:
+    training = UserTraining(spec(tmp_path, "def train(records, seed):\n    return len(records[0]['image'])"))
+    texts = tuple(Record(id=f"r{place}", text="a text") for place in range(6))
+    with pytest.raises(
+        InputError, match=r"mine.py:2: .*'NoneType'.* \(these records have no image and no label"
+    ):
+        training.scores(texts, INCLUDED, 7)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ class UserTraining:
 
 def _absent(records: Sequence[Mapping[str, Any]]) -> str:
     """What no record has, in words to follow an error: another kind of records may have been meant."""
-    names = [name for name in ("text", "image", "label") if all(record[name] is None for record in records)]
+    names = [name for name in ("image", "label") if all(record[name] is None for record in records)]
     if not names:
         return ""
     return f" (these records have no {' and no '.join(names)}: their corpus decides it)"

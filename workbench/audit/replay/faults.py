@@ -328,7 +328,8 @@ def _not_held(run: Measured) -> Fault | None:
             part="clip",
             says=f"a record adds {run.length / most:.4g} times as much as one 100,000 times as loud as the "
             "data, which any clipping norm holds: the norm that it is clipped by is not that of its "
-            "gradient, or its clipped gradient is multiplied (by a weight, or once for each of several views)",
+            "gradient, or its clipped gradient is multiplied (by a weight, or once for each of several "
+            "views)",
         )
     if most > (1 + HELD) * least and most > (1 - HELD) * run.length:
         return Fault(
