@@ -37,12 +37,24 @@ from workbench.attacks.accountant_checks.conformance.shapes import (
     SHAPES,
     Cell,
     Parameters,
+    Shape,
     epsilon_question,
 )
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency
 
 _ALL_SHAPES = SHAPES | OTHER_SHAPES
+
+
+@cache
+def _replaced(name: str) -> Shape:
+    """The shape of the same questions under replace-one."""
+    shape = _ALL_SHAPES[name]
+
+    def build(**parameters: float) -> Question:
+        return replace(shape.build(**parameters), adjacency=Adjacency.REPLACE_ONE)
+
+    return Shape(build=build, simple=shape.simple)
 
 
 @cache
@@ -78,12 +90,16 @@ def _merged(*lists: Sequence[T]) -> tuple[T, ...]:
 
 
 def _cells(tables: Sequence[Mapping[str, Any]], grid: str) -> tuple[Cell, ...]:
-    return _merged(
-        *(
-            _spread([Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
-            for table in tables
-        )
-    )
+    lists = [
+        _spread([Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
+        for table in tables
+    ]
+    lists += [
+        [Cell(shape=_replaced(table["shape"]), parameters=row) for row in _rows(table, "quick")]
+        for table in tables
+        if table.get("replaced")
+    ]
+    return _merged(*lists)
 
 
 def families(grid: str) -> dict[str, tuple[Cell, ...]]:
@@ -153,8 +169,13 @@ def _random(quantity: str, grid: str, seed: int) -> list[tuple[Cell, ...]]:
     """The random cells of all shapes that ask for a quantity."""
     return [
         tuple(
-            Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row)
-            for row in _drawn(place, table, grid, seed)
+            Cell(
+                shape=_replaced(table["shape"])
+                if table.get("replaced") and number % 2
+                else _ALL_SHAPES[table["shape"]],
+                parameters=row,
+            )
+            for number, row in enumerate(_drawn(place, table, grid, seed))
         )
         for place, table in enumerate(_grids()["between"])
         if table["quantity"] == quantity
