@@ -118,6 +118,24 @@ class WeightsByCounts(Trainer):
         return self.clip * super().drawn(name, parameter)
 
 
+class OthersAsNegatives(Trainer):
+    """A record's loss pushes its outputs away from those of the rest of its batch."""
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        if not len(batch):
+            return super().per_record(batch)
+        held = {name: p.detach() for name, p in self.parameters.items()}
+        with torch.no_grad():
+            others = functional.normalize(self.network(self.images[batch]), dim=1)
+
+        def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+            found = functional_call(self.network, parameters, (image[None],))
+            likeness = functional.normalize(found, dim=1) @ others.T
+            return functional.cross_entropy(found, label[None]) + 0.3 * torch.logsumexp(likeness[0], dim=0)
+
+        return vmap(grad(loss), in_dims=(None, 0, 0))(held, self.images[batch], self.labels[batch])  # type: ignore[no-any-return]
+
+
 class ClippedAtTheMedian(Trainer):
     """The clipping norm goes to the median of the norms, by a noisy count that is paid for nowhere."""
 
@@ -169,6 +187,7 @@ TRAINERS = {
     "momentum_before_noise": MomentumBeforeNoise(),
     "weights_by_counts": WeightsByCounts(),
     "clipped_at_the_median": ClippedAtTheMedian(),
+    "others_as_negatives": OthersAsNegatives(),
 }
 """Each trainer by the name of the module's function."""
 
@@ -183,6 +202,7 @@ PARTS = {
     "momentum_before_noise": "accountant",
     "weights_by_counts": "side channel",
     "clipped_at_the_median": "accountant",
+    "others_as_negatives": "clip",
 }
 """The part that each one's fault is in."""
 

@@ -36,6 +36,10 @@ SQUARED = 0.05
 ENOUGH = 0.03
 """Noise that is too small by less than this share was calibrated for what it is compared with."""
 
+NOT_ADDED, NOT_ADDED_COARSE = 0.012, 0.03
+"""Share of what records add together that is not what each adds: more than rounding, also of sums in
+bfloat16; and where the weights are such numbers too."""
+
 FADING = 0.02
 """A record's moves shrink from step to step by one factor, but for this share."""
 
@@ -171,7 +175,8 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             "clip",
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
             "changes the share of others",
-            run.together > 0.1 and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
+            run.together > (NOT_ADDED_COARSE if run.coarse else NOT_ADDED)
+            and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
         ),
         (
             "clip",

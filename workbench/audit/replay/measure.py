@@ -72,6 +72,9 @@ ROUNDED = 100 * 2.0**-23
 ALIKE = 0.01
 """Share by which the weights' moves over gradients may differ where one rate multiplies all."""
 
+COARSE = (torch.bfloat16, torch.float16)
+"""Numbers whose sums are rounded by much."""
+
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
 
@@ -177,6 +180,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
+        coarse=any(torch.equal(a.weights[-1], a.weights[-1].to(kind).float()) for kind in COARSE),
         **shown,
     )
 

@@ -72,6 +72,7 @@ class Measured:
             standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
             no record changes what another one adds, NaN where that was not seen.
+        coarse: Whether weights are numbers of 16 bits, whose sums are rounded by so much as a hundredth.
         emptied: How much further than other crafts one that is not finite moves an update; NaN where the
             update is not finite either.
         noise_moved: How much of the noise of a step a replaced record changes, likewise.
@@ -159,6 +160,7 @@ class Measured:
     elsewhere: int = 0
     public: int = 0
     by_weights: bool = False
+    coarse: bool = False
     scores_repeat: bool = True
 
     @property
