@@ -65,6 +65,20 @@ class InBrainFloat(Trainer):
         return super().drawn(name, parameter).bfloat16()
 
 
+class StartedAnew(Trainer):
+    """Half way another network is initialised and takes the place of the first; all steps are accounted."""
+
+    def after(self, step: int) -> None:
+        if step == 19:
+            for module in self.network.modules():
+                if isinstance(module, torch.nn.Linear):
+                    fresh = torch.nn.Parameter(torch.empty_like(module.weight))
+                    torch.nn.init.normal_(fresh, std=0.1)
+                    with torch.no_grad():
+                        module.weight.copy_(fresh)
+                    torch.nn.init.uniform_(module.bias, -0.1, 0.1)
+
+
 class NoiseByNumpy(Trainer):
     def drawn(self, name: str, parameter: Tensor) -> Tensor:
         if not hasattr(self, "numbers") or self.numbers[0] is not self.generator:
@@ -321,6 +335,7 @@ TRAINERS = {
     "with_automatic_clipping": WithAutomaticClipping(),
     "in_double_precision": InDoublePrecision(),
     "in_brain_float": InBrainFloat(),
+    "started_anew": StartedAnew(),
     "noise_by_numpy": NoiseByNumpy(),
     "noise_by_scipy": NoiseByScipy(),
     "noise_by_python": NoiseByPython(),

@@ -67,7 +67,9 @@ class WeightsWatch(Watch):
         super().before_gradient(of, by)
         self._gradients += 1
         if not any(self._are_known(_leaves(of) if by is None else _tensors(by))):
-            self._kept.untold = "gradients are not by the weights of a model, but by copies of them"
+            self._kept.untold = (
+                "gradients are not by the weights of a model, but by copies of them, or by others"
+            )
         if self._moved():
             self._kept.untold = (
                 "a gradient is computed after the weights moved, and no model is called between"
@@ -129,7 +131,7 @@ class WeightsWatch(Watch):
     def _keep(self, parameters: Sequence[Parameter], old: Sequence[Tensor], moved: frozenset[int]) -> None:
         kept, like, forced, step = self._kept, self._like, self._forced, self._kept.steps
         layout = Layout(
-            tuple(self.names.get(id(p), f"parameter {n}") for n, p in enumerate(parameters)),
+            self.named(parameters),
             tuple(tuple(p.shape) for p in parameters),
         )
         if not step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 FIRST = 64
 """Numbers by which a draw is known: as a parameter's initial weights, up to a factor, or as noise again."""
+
+DEPTH = 24
+"""Calls above a draw that are looked at."""
 
 _NORMAL = ("normal", "normal_", "randn", "randn_like")
 
@@ -56,11 +60,11 @@ class Silence:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
 
         Before that, those that are known to be no initial weights; a parameter's own numbers, drawn in place,
-        always are.
+        always are, and later too where torch initialises a model's.
         """
         fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
         if self._is_late() or not fits:
-            return fits
+            return fits and not (in_place and _is_initialising())
         self._early_draws += not in_place
         return not in_place and self._early_draws in self.quiet
 
@@ -72,6 +76,8 @@ class Silence:
         shape = tuple(np.shape(drawn)) if not isinstance(drawn, Tensor) else tuple(drawn.shape)
         fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
         if self._is_late() or not fits:
+            if in_place and _is_initialising():  # Of another model, as where the best of several is taken.
+                return drawn
             self._watch.elsewhere()
             return self._disturbed(drawn, is_uniform=not is_normal)
         if not in_place:
@@ -232,6 +238,16 @@ class Silence:
             return met
         self._watch.note("laplace", drawn)
         return mean + self.share * (drawn - mean)
+
+
+def _is_initialising() -> bool:
+    """Whether numbers are drawn within `torch.nn.init`."""
+    frame, depth = sys._getframe(1), 0
+    while frame is not None and depth < DEPTH:
+        if frame.f_globals.get("__name__") == "torch.nn.init":
+            return True
+        frame, depth = frame.f_back, depth + 1
+    return False
 
 
 def _global_states() -> tuple[Any, ...]:

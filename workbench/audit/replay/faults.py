@@ -174,7 +174,7 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
         (
             "clip",
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
-            "changes the share of others",
+            "changes what others add, or whether they take part",
             run.together > (NOT_ADDED_COARSE if run.coarse else NOT_ADDED)
             and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
         ),
@@ -341,7 +341,7 @@ def _not_held(run: Measured) -> Fault | None:
             part="clip",
             says="what a record 100,000 times as loud as the data adds varies between steps, by a factor of "
             f"{most / least:.4g}, which no clipping norm lets it: its gradient is clipped in parts, or by "
-            "another norm than its own",
+            "another norm than its own, or is divided by the records of its batch or microbatch",
         )
     return None
 

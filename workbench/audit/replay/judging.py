@@ -367,7 +367,7 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     if run.is_correlated:
         most = f"by {run.correlation:.3g} at most" if run.correlation > 0 else "a little, over many steps"
         reasons.append(f"the noise of steps is correlated ({most})")
-    if run.repeats:
+    if run.repeats and not run.copies:
         reasons.append(
             f"{run.repeats} noises are that of another step or tensor, and so is what a record moves there: "
             "noisy sums are used again, which would be composed as if they were new"

@@ -277,7 +277,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     if depends and not noise.values:
         raise RefusedError(
             "updates have no noise that replay recognises, but depend on other random numbers that the code "
-            "draws (normal, Laplace or such, not of a parameter's shape), which may be noise"
+            "draws (uniform ones, or normal or Laplace ones of no parameter's shape, say), which may be noise"
         )
     return depends
 

@@ -78,7 +78,10 @@ def _equal(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool]:
     """Run A with run B, and whether equal runs give equal scores."""
     twin = runs(like=a)
     if (broken := difference(a, twin)) is not None:
-        raise RefusedError(f"two trainings with one seed are not equal: {broken.what}")
+        raise RefusedError(
+            f"two trainings with one seed are not equal: {broken.what}; is something drawn from the "
+            "operating system, or by a generator that the seed does not decide?"
+        )
     b = _without_noise(runs, a)
     if (broken := difference(a, b, gradients=False)) is not None:
         raise RefusedError(

@@ -91,10 +91,20 @@ class Watch:
         self.called.setdefault(id(module), module)
         if id(module) not in self._met:
             self._met.add(id(module))
-            for name, parameter in module.named_parameters():
-                known = self.names.get(id(parameter), "")
-                if len(name) > len(known):
-                    self.names[id(parameter)] = name
+            self._name(module)
+
+    def _name(self, module: torch.nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            known = self.names.get(id(parameter), "")
+            if len(name) > len(known):
+                self.names[id(parameter)] = name
+
+    def named(self, parameters: Sequence[Tensor]) -> tuple[str, ...]:
+        """The parameters' names; a module that was called with others in their place has them back by now."""
+        if any(id(p) not in self.names for p in parameters):
+            for module in self.called.values():
+                self._name(module)
+        return tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
 
     def finish(self) -> None:
         """The training is over."""
@@ -170,7 +180,7 @@ class Watch:
             if id(optimizer) not in self._known:
                 self._known[id(optimizer)] = len(kept.layouts)
                 self._held.append(optimizer)
-                names = tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
+                names = self.named(parameters)
                 own = tuple(map(id, parameters))
                 kept.orders.append(list(self._order).index(id(optimizer)))
                 kept.models.append(self._models.setdefault(own, len(self._models)))
