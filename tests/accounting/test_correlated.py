@@ -95,6 +95,15 @@ def test_a_run_is_the_gaussian_of_its_sensitivity(name: str, adjacency: Adjacenc
     assert found.relative_width < 1e-7
 
 
+def test_contributions_of_opposite_signs_are_known_of_columns_that_oppose_each_other() -> None:
+    event = CorrelatedGaussian(noise_multiplier=2.0, encoder=((1.0, 0.0), (-0.5, 1.0)), participations=2)
+    # u and -u: the columns' difference is (1, -1.5).
+    exact = epsilon_of_delta(math.sqrt(1 + 1.5**2) / 2.0, 1e-5)
+    bounds = epsilon_bounds(event, 1e-5)
+    assert bounds.lower <= exact <= bounds.upper
+    assert bounds.upper - bounds.lower < 1e-7
+
+
 def test_uncorrelated_noise_is_the_composition() -> None:
     event = CorrelatedGaussian(noise_multiplier=2.0, encoder=rows(np.eye(9)), participations=3, separation=4)
     found = epsilon_bounds(event, 1e-6)

@@ -205,9 +205,10 @@ def test_random_cells_are_the_seeds_own() -> None:
     runs = [cell.parameters for cell in cells if cell.shape is RUN]
     assert len(runs) >= 70
     assert sum(2e3 <= run["steps"] <= 5e4 for run in runs) >= 10
-    added = [cell for cell in cells if cell.question.adjacency is not Adjacency.REPLACE_ONE]
-    assert {id(cell.shape) for cell in added} <= {id(cell.shape) for cell in cells[:36]}
-    assert {id(cell.shape) for cell in cells[: 2 * len(cells) // 3]} == {id(cell.shape) for cell in cells}
+    kinds = [type(next(cell.question.event.parts())[0]) for cell in cells]
+    assert set(kinds[:45]) == set(kinds)
+    asked = [{cell.question.adjacency for cell in part} for part in (cells, cells[: 2 * len(cells) // 3])]
+    assert asked == [set(Adjacency), set(Adjacency)]
     assert len(cells_between("full", 0)) == 10 * len(cells)
 
 

@@ -99,8 +99,7 @@ class CorrelatedGaussian(Event):
             rows += self._best_others(most)
         upper, pattern = self._best_pattern(rows)
         patterns = [pattern, [int(np.argmax(np.diag(least)))], *self._regular()]
-        blocks = [least[np.ix_(steps, steps)] for steps in patterns]
-        lower = max(float(block.sum() - 1e-12 * np.abs(block).sum()) for block in blocks)
+        lower = max(_of_opposites(x[np.ix_(steps, steps)], error[np.ix_(steps, steps)]) for steps in patterns)
         slack = Fraction(1, 10**9)
         return max(Fraction(lower) * (1 - slack), Fraction(0)), Fraction(upper) * (1 + slack)
 
@@ -144,6 +143,19 @@ class CorrelatedGaussian(Event):
             else:
                 t -= 1
         return float(table[-1, -1]), pattern
+
+
+def _of_opposites(products: FloatArray, error: FloatArray) -> float:
+    """A lower end of the largest sum of s_i s_j times the products, over signs s that are chosen in turn.
+
+    Args:
+        products: Of a pattern's columns, each off by `error` at most.
+    """
+    signs = np.ones(len(products))
+    for step in range(1, len(products)):
+        signs[step] = 1.0 if products[step, :step] @ signs[:step] >= 0 else -1.0
+    terms = signs[:, None] * signs * products - error
+    return float(terms.sum() - 1e-12 * np.abs(terms).sum())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import cycle, pairwise, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,12 +47,14 @@ _ALL_SHAPES = SHAPES | OTHER_SHAPES
 
 
 @cache
-def _replaced(name: str) -> Shape:
-    """The shape of the same questions under replace-one."""
+def _shape(name: str, adjacency: str = "") -> Shape:
+    """A shape by its name, or that of the same questions under another adjacency."""
     shape = _ALL_SHAPES[name]
+    if not adjacency:
+        return shape
 
     def build(**parameters: float) -> Question:
-        return replace(shape.build(**parameters), adjacency=Adjacency.REPLACE_ONE)
+        return replace(shape.build(**parameters), adjacency=Adjacency(adjacency))
 
     return Shape(build=build, simple=shape.simple)
 
@@ -91,13 +93,13 @@ def _merged(*lists: Sequence[T]) -> tuple[T, ...]:
 
 def _cells(tables: Sequence[Mapping[str, Any]], grid: str) -> tuple[Cell, ...]:
     lists = [
-        _spread([Cell(shape=_ALL_SHAPES[table["shape"]], parameters=row) for row in _rows(table, grid)])
+        _spread([Cell(shape=_shape(table["shape"]), parameters=row) for row in _rows(table, grid)])
         for table in tables
     ]
     lists += [
-        [Cell(shape=_replaced(table["shape"]), parameters=row) for row in _rows(table, "quick")]
+        [Cell(shape=_shape(table["shape"], other), parameters=row) for row in _rows(table, "quick")]
         for table in tables
-        if table.get("replaced")
+        for other in table.get("also", ())
     ]
     return _merged(*lists)
 
@@ -169,13 +171,10 @@ def _random(quantity: str, grid: str, seed: int) -> list[tuple[Cell, ...]]:
     """The random cells of all shapes that ask for a quantity."""
     return [
         tuple(
-            Cell(
-                shape=_replaced(table["shape"])
-                if table.get("replaced") and number % 2
-                else _ALL_SHAPES[table["shape"]],
-                parameters=row,
+            Cell(shape=_shape(table["shape"], adjacency), parameters=row)
+            for row, adjacency in zip(
+                _drawn(place, table, grid, seed), cycle(["", *table.get("also", ())]), strict=False
             )
-            for number, row in enumerate(_drawn(place, table, grid, seed))
         )
         for place, table in enumerate(_grids()["between"])
         if table["quantity"] == quantity
@@ -191,20 +190,21 @@ def cells_between(grid: str, seed: int) -> tuple[Cell, ...]:
         seed: The same one draws the same cells.
     """
     drawn = _random("epsilon", grid, seed)
-    return _merged(*drawn, [_harder(cell) for cell in drawn[0][: HARDER * _EACH_GRID[grid]]])
+    runs = drawn[0][: HARDER * _EACH_GRID[grid]]
+    return _merged(*drawn, [_harder(cell, 0.01 / (1 + 9 * (n % 2))) for n, cell in enumerate(runs)])
 
 
 HARDER = 12
 """Random runs of the quick grid of which a slightly harder neighbour is asked too."""
 
 
-def _harder(cell: Cell) -> Cell:
+def _harder(cell: Cell, by: float) -> Cell:
     """A run that tells a little more, for accountants that take it for the other, asked before."""
     given = cell.parameters
     harder = {
-        "noise_multiplier": 0.99 * given["noise_multiplier"],
-        "sampling_probability": min(1.01 * given["sampling_probability"], 1.0),
-        "delta": given["delta"] / 1.2,
+        "noise_multiplier": (1 - by) * given["noise_multiplier"],
+        "sampling_probability": min((1 + by) * given["sampling_probability"], 1.0),
+        "delta": given["delta"] / (1 + 20 * by),
     }
     return replace(cell, parameters={**given, **harder})
 

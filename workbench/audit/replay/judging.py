@@ -418,7 +418,12 @@ def _are_allotted(run: Measured, sampler: Sampler) -> bool:
         return False
     times = run.present[run.compared.all(axis=1)].sum(axis=1)
     usual = binom.pmf(np.arange(run.steps + 1), run.steps, sampler.rate)
-    if times.size > 1 and (times == times[0]).all() and float((usual**times.size).sum()) < ALLOTTED:
+    if (
+        times.size > 1
+        and (times == times[0]).all()
+        and times[0] < run.steps
+        and float((usual**times.size).sum()) < ALLOTTED
+    ):
         return True
     if not run.sizes or len(run.sizes) % run.steps:
         return False
