@@ -18,7 +18,7 @@ import pytest
 
 from workbench.accounting import certified
 from workbench.accounting.bounds import Bounds
-from workbench.accounting.events import Event, Gaussian, gaussian_run
+from workbench.accounting.events import Event, Gaussian, Laplace, gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.attacks.accountant_checks.conformance import (
     CHECKS,
@@ -210,6 +210,31 @@ def test_random_cells_are_the_seeds_own() -> None:
     asked = [{cell.question.adjacency for cell in part} for part in (cells, cells[: 2 * len(cells) // 3])]
     assert asked == [set(Adjacency), set(Adjacency)]
     assert len(cells_between("full", 0)) == 10 * len(cells)
+
+
+class LaplaceAlone:
+    """Sums of epsilons, each of which takes a while."""
+
+    name = "laplace_alone"
+
+    def epsilon(self, event: Event, *, delta: float, adjacency: Adjacency) -> float:
+        ((part, count), *others) = event.parts()
+        if others or not isinstance(part, Laplace) or adjacency is Adjacency.REPLACE_ONE:
+            raise UnsupportedError("Laplace noise alone")
+        end = now() + 0.02
+        while now() < end:
+            pass
+        return 1.01 * count / part.scale
+
+
+@pytest.mark.slow
+def test_time_that_refused_checks_leave_goes_to_those_before() -> None:
+    laplace = "never_below_certified_lower[laplace]"
+    names = [laplace, "delta_never_below_certified_lower", "tpr_never_below_certified_lower"]
+    report = run_checks(LaplaceAlone(), only=names, seconds=10.0)
+    cells = report.result(laplace).cells
+    assert cells.judged > 10
+    assert cells.out_of_time == 0
 
 
 def test_any_beginning_of_a_grid_is_spread_over_it() -> None:

@@ -246,6 +246,11 @@ class _Suite:
         self._warm = False
         self.shares = sum(planned.share for planned in chosen)
 
+    @property
+    def has_time(self) -> bool:
+        """Whether a part of the time is left that is worth a second look."""
+        return self._spent < 0.95 * self.seconds
+
     def run(self, planned: Planned) -> CheckResult:
         """Run one check within its share of what is left."""
         asker = self.context.asker
@@ -350,6 +355,11 @@ def run_checks(
         if progress is not None:
             progress(planned.check.name, done, len(chosen))
         results.append(suite.run(planned))
+    # What checks left that came after, and were refused, goes to those before; answers are remembered.
+    unfinished = [i for i, one in enumerate(results) if one.cells.out_of_time and not one.fails_ci]
+    suite.shares = sum(chosen[i].share for i in unfinished)
+    for i in unfinished if suite.has_time else ():
+        results[i] = suite.run(chosen[i])
     if progress is not None:
         progress("", len(chosen), len(chosen))
     total = suite.context.asker.total
