@@ -10,11 +10,11 @@ add up to at most the squared sensitivity. So the log-likelihood ratio is a Brow
 stopped by a clock of at most that much, and dominated by the one that runs on (Smith and Thakurta 2022, on
 adaptive Gaussian composition).
 
-With X = C^T C and a pattern of steps, the squared sensitivity is at most the sum of |X_st| over the pattern's
-pairs, and at least the sum of X_st, which a record with the same contribution in each step attains. Both are
-equal for one participation, and where X has no negative entries (Choquette-Choo, McMahan, Rush and Thakurta
-2023, theorem 2). The largest sum over patterns is bounded by one row after the other: exactly where X is zero
-between steps that are as far apart as participations are, as for banded C.
+With X = C^T C and a pattern of steps, the squared sensitivity is at most the sum of |X_st| over the
+pattern's pairs, and at least the sum of s_s s_t X_st for any signs, which a record with contributions u or
+-u attains. Both are equal for one participation, and where X has no negative entries (Choquette-Choo,
+McMahan, Rush and Thakurta 2023, theorem 2). The largest sum over patterns is bounded by one row after the
+other: exactly where X is zero between steps that are as far apart as participations are, as for banded C.
 
 **On samples** (Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta and Xu 2023, theorem 4). The records
 are split into b groups, by a rule that looks at one record at a time and is no secret; step t draws a Poisson
@@ -146,16 +146,21 @@ class CorrelatedGaussian(Event):
 
 
 def _of_opposites(products: FloatArray, error: FloatArray) -> float:
-    """A lower end of the largest sum of s_i s_j times the products, over signs s that are chosen in turn.
+    """A lower end of the largest sum of s_i s_j times the products, over signs s.
+
+    The better of two choices: all alike, and each next one as the sum so far has it.
 
     Args:
         products: Of a pattern's columns, each off by `error` at most.
     """
-    signs = np.ones(len(products))
+    alike, chosen = np.ones(len(products)), np.ones(len(products))
     for step in range(1, len(products)):
-        signs[step] = 1.0 if products[step, :step] @ signs[:step] >= 0 else -1.0
-    terms = signs[:, None] * signs * products - error
-    return float(terms.sum() - 1e-12 * np.abs(terms).sum())
+        chosen[step] = 1.0 if products[step, :step] @ chosen[:step] >= 0 else -1.0
+    sums = []
+    for signs in (alike, chosen):
+        terms = signs[:, None] * signs * products - error
+        sums.append(float(terms.sum() - 1e-12 * np.abs(terms).sum()))
+    return max(sums)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -83,8 +84,7 @@ def audit_training(
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     processes = max(1, settings.workers)
     with Engine(out / "store", workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
-        engine.warm(*IMPORTS)
-        training = UserTraining(function_spec, settings.device)
+        training = _loaded(function_spec, settings, engine)
         natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
         setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
         kind = canary_kind or CanaryKind.LOUD
@@ -147,6 +147,16 @@ def audit_training(
     )
     report = report_record(settings.claim, [subject], seed=settings.seed, command=command, started=started)
     return report | ({"replay": {"subject": name, **form}} if form else {}) | unplayed(name, watching)
+
+
+def _loaded(function_spec: str, settings: AuditSettings, engine: Engine) -> UserTraining:
+    """The user's function, while a worker imports; one that starts with the variables that the file sets."""
+    before = dict(os.environ)
+    engine.warm(*IMPORTS)
+    training = UserTraining(function_spec, settings.device)
+    if dict(os.environ) != before:
+        engine.close()
+    return training
 
 
 def is_replayable(claim: Claim) -> bool:
@@ -241,8 +251,7 @@ def audit_replay(
     forget_corpora()
     # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
     with Engine(out / "store", workers=1, scheduler=settings.scheduler, progress=progress) as engine:
-        engine.warm(*IMPORTS)
-        training, setup = UserTraining(function_spec, settings.device), settings.setup(())
+        training, setup = _loaded(function_spec, settings, engine), settings.setup(())
         store = engine.store
         inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
         payload = ReplayJob(setup=setup, spec=function_spec, included=(True,) * settings.candidates)

@@ -218,7 +218,9 @@ class UserTraining:
         try:
             result = self._guarded(lambda: self.function(records, int(seed)))
         except InputError as error:
-            raise InputError(f"{error}{_absent(records) if 'None' in str(error) else ''}") from error
+            if type(error) is not InputError or "None" not in str(error) or not (said := _absent(records)):
+                raise
+            raise InputError(f"{error}{said}") from error
         if isinstance(result, str | Path):
             result = self._saved_pair(Path(result))
         if isinstance(result, tuple) and len(result) == 2:
@@ -272,7 +274,7 @@ class UserTraining:
 def _absent(records: Sequence[Mapping[str, Any]]) -> str:
     """What no record has, in words to follow an error: another kind of records may have been meant."""
     names = [name for name in ("image", "label") if all(record[name] is None for record in records)]
-    if not names:
+    if not names or not records:
         return ""
     return f" (these records have no {' and no '.join(names)}: their corpus decides it)"
 

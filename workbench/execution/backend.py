@@ -100,7 +100,7 @@ def make_backend(
     listener: Listener | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Backend:
-    """The backend that a user asked for; nothing is started in the pool before there is work.
+    """The backend that a user asked for; nothing is started in the pool before there is work, but for `warm`.
 
     Args:
         workers: Processes of the pool; 0 runs in this process. Not looked at where there is a scheduler.

@@ -63,7 +63,7 @@ def serve(channel: Connection, modules: Sequence[str] = ()) -> None:
     """
     start_worker()
     for module in modules:
-        with suppress(ImportError):
+        with suppress(Exception):  # The task that needs it says why it cannot.
             import_module(module)
     try:
         channel.send(READY)
@@ -94,6 +94,11 @@ class _Worker:
     _channel: Connection | None = field(default=None, init=False)
     _is_ready: bool = field(default=False, init=False)
     _is_sent: bool = field(default=False, init=False)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
 
     def begin(self, attempt: _Attempt) -> None:
         """Give the process its next task. Raises `OSError`: no process can be started."""
@@ -209,8 +214,9 @@ class PoolBackend(Backend):
 
     def warm(self, modules: Sequence[str]) -> None:
         """Start the first process, whose imports then go on beside this process's."""
-        with suppress(OSError):  # It is started again when there is work, and then this is told.
-            self._workers[0].start(modules)
+        if not self._workers[0].is_started:
+            with suppress(OSError):  # It is started again when there is work, and then this is told.
+                self._workers[0].start(modules)
 
     def wait(self, timeout: float) -> list[Event]:
         """The events since the last call, or an empty list after the timeout.

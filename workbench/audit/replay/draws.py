@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -55,6 +56,7 @@ class Silence:
         self._generators: list[Callable[[], Any]] = []
         self._known: set[int] = set()
         self._held: list[object] = []
+        self._initial: list[object] = []
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
@@ -77,6 +79,7 @@ class Silence:
         fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
         if self._is_late() or not fits:
             if in_place and _is_initialising():  # Of another model, as where the best of several is taken.
+                self._initial.append(drawn)
                 return drawn
             self._watch.elsewhere()
             return self._disturbed(drawn, is_uniform=not is_normal)
@@ -112,6 +115,13 @@ class Silence:
                 found.add(number)
         self._early.clear()
         return frozenset(found)
+
+    def count_initial(self, called: Iterable[torch.nn.Module]) -> None:
+        """At the end: what was initialised late is another draw, but for parameters of what was called."""
+        owned = {id(p) for module in called for p in module.parameters()}
+        for parameter in self._initial:
+            if id(parameter) not in owned:
+                self._watch.elsewhere()
 
     def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
         """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each.
@@ -242,7 +252,8 @@ class Silence:
 
 def _is_initialising() -> bool:
     """Whether numbers are drawn within `torch.nn.init`."""
-    frame, depth = sys._getframe(1), 0
+    frame: FrameType | None = sys._getframe(1)
+    depth = 0
     while frame is not None and depth < DEPTH:
         if frame.f_globals.get("__name__") == "torch.nn.init":
             return True

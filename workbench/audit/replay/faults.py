@@ -26,7 +26,6 @@ LEAST_SHARE = 0.3
 STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
-
 HELD = 0.05
 """A record that adds more than the loudest does by this share is not held by its norm."""
 
@@ -36,9 +35,9 @@ SQUARED = 0.05
 ENOUGH = 0.03
 """Noise that is too small by less than this share was calibrated for what it is compared with."""
 
-NOT_ADDED, NOT_ADDED_COARSE = 0.012, 0.03
-"""Share of what records add together that is not what each adds: more than rounding, also of sums in
-bfloat16; and where the weights are such numbers too."""
+NOT_ADDED, ROUNDED = 0.01, 0.1
+"""Share of what records add together that is not what each adds: more than rounding to 32 bits makes; and
+more than sums of 16-bit numbers, or weights that are read, make."""
 
 FADING = 0.02
 """A record's moves shrink from step to step by one factor, but for this share."""
@@ -175,7 +174,7 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             "clip",
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
             "changes what others add, or whether they take part",
-            run.together > (NOT_ADDED_COARSE if run.coarse else NOT_ADDED)
+            run.together > (ROUNDED if run.coarse or run.by_weights else NOT_ADDED)
             and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
         ),
         (

@@ -114,10 +114,12 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
     """The largest share of a step's noise that a replaced record changes.
 
     Args:
-        differs: The noise changes from step to step. Then the last usual craft, the faintest, is asked too: a
-            count of records above a bound, say, is not changed by one loud record in another's place.
+        differs: The noise changes from step to step. Then the last usual craft, of images the faintest, is
+            asked too: a count of records above a bound, say, is not changed by one loud record for another.
     """
     usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
+    if not usual:
+        return math.nan
     found = []
     for number in dict.fromkeys([usual[0], usual[-1]] if differs else usual[:1]):
         version, record = first.versions[number], first.crafts[number].record

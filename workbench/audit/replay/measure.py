@@ -72,8 +72,8 @@ ROUNDED = 100 * 2.0**-23
 ALIKE = 0.01
 """Share by which the weights' moves over gradients may differ where one rate multiplies all."""
 
-COARSE = (torch.bfloat16, torch.float16)
-"""Numbers whose sums are rounded by much."""
+MANTISSAS, VALUES = 1150, 1300
+"""More than numbers of 16 bits have, whatever they are multiplied by; and so many values show it."""
 
 PLACES = 2
 """Records that are replaced by every craft, or by half of them, each in a training of its own."""
@@ -130,9 +130,11 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
     again = runs(number=1)
+    is_same = difference(a, again) is None
     other = runs.still(a, 1) if noise.values and not noise.differs else None
     if other is None:
         other = again, runs(number=1, forced=again, like=again)
+    del again
     is_schedule = noise.differs and _goes_like(noise, noise_of(*other))
     if runs.tracked is not None and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
@@ -143,7 +145,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         raise RefusedError("what moves the weights carries on noise of earlier steps (momentum)")
     fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
-    ignores = difference(a, again) is None and seeds[0] < 2
+    ignores = is_same and seeds[0] < 2
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     if runs.tracked is not None and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
@@ -180,9 +182,17 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
-        coarse=any(torch.equal(a.weights[-1], a.weights[-1].to(kind).float()) for kind in COARSE),
+        coarse=_is_coarse(b),
         **shown,
     )
+
+
+def _is_coarse(b: Recording) -> bool:
+    """Whether updates may be sums of 16-bit numbers: a large tensor has few mantissas, or none is large."""
+    fullest = max(b.gradients, key=lambda gradient: int(torch.count_nonzero(gradient)))
+    parts = [fullest[place][fullest[place] != 0] for _, place in b.layouts[0].slices()]
+    counts = [len(np.unique(np.frexp(np.abs(part.numpy()))[0])) for part in parts if len(part) >= VALUES]
+    return min(counts, default=0) <= MANTISSAS
 
 
 def _size(tensor: Tensor) -> float:
@@ -210,13 +220,13 @@ def _different_seeds(runs: Runs, a: Recording) -> tuple[int, int]:
     return len({tuple(drawn[:least]) for drawn in runs.noises.values()}), len(runs.noises)
 
 
-def _fixed(runs: Runs, own: tuple[Recording, Recording], again: tuple[Recording, Recording]) -> int:
-    """Steps whose noise is the same under another seed: as it trains, or at the weights of this one's steps.
+def _fixed(runs: Runs, own: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
+    """Steps whose noise is the same under another seed: in its runs, or at the weights of this one's steps.
 
     Noise that is seeded by released weights is the same at the same weights.
     """
-    found, still = is_repeated(own, again), runs.still(own[0], 1)
-    if still is not None:
+    found, still = is_repeated(own, other), runs.still(own[0], 1)
+    if still is not None and still is not other:
         found = max(found, is_repeated(own, still))
     return found
 

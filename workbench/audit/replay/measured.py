@@ -54,7 +54,7 @@ class Measured:
         correlation: Of the noise of two steps, the largest; `is_correlated` likewise.
         copies: Steps or tensors whose noise is a copy of another's, while a record moves the two otherwise.
         repeats: Such copies where every replaced record moves both alike, as where a noisy sum is used again.
-        fixed: Steps whose noise is the same under another seed, as it trains or at equal weights.
+        fixed: Steps whose noise is the same under another seed.
         seeds: How many different noises were drawn, and under how many seeds.
         depends: Whether updates, where some have no noise or copied noise, also depend on other draws, which
             may be noise.
@@ -72,7 +72,7 @@ class Measured:
             standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
             no record changes what another one adds, NaN where that was not seen.
-        coarse: Whether weights are numbers of 16 bits, whose sums are rounded by so much as a hundredth.
+        coarse: Whether updates may be sums of 16-bit numbers, which are rounded by some hundredths.
         emptied: How much further than other crafts one that is not finite moves an update; NaN where the
             update is not finite either.
         noise_moved: How much of the noise of a step a replaced record changes, likewise.

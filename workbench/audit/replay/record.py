@@ -94,6 +94,8 @@ def recorded(
             if not watch.has_ended:
                 raise
             return kept
+        if watch.silence is not None:
+            watch.silence.count_initial(watch.called.values())
         watch.called.clear()
         kept.result = result() if callable(result) else result
         kept.elsewhere += len(kept.early)

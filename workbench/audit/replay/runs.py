@@ -64,7 +64,9 @@ class Runs:
         if number not in self._pairs:
             pair = None
             with suppress(InputError):
-                noisy, bare = (self(forced=a, number=number, still=True, share=share) for share in (1.0, 0.0))
+                noisy, bare = (
+                    self(forced=a, like=a, number=number, still=True, share=share) for share in (1.0, 0.0)
+                )
                 pair = (noisy, bare) if noisy.draws == bare.draws else None
             if number > 1:
                 return pair
