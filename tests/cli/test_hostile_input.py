@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from inspect import signature
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from workbench.cli.app import COMMANDS, callback_of, loaded, main
+from workbench.core.outputs import require_file_place, require_folder_place
 
 CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 
@@ -47,6 +49,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("folder").mkdir()
     Path("loop").symlink_to("loop")
     Path("there").symlink_to("back")
+    Path("proc.xml").symlink_to("/proc/x.xml")
     Path("back").symlink_to("there")
     Path("train.py").write_text("def train(records, seed): ...\n", encoding="utf-8")
     Path("long" * 40).touch()
@@ -101,12 +104,15 @@ REFUSED = [
     ("audit --scores scores.csv --prior 0.9999999999999", "--prior must be in [1e-09, 1 - 1e-09]"),
     ("plan --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09]"),
     # Places that take no file, although nobody's permission is lacking.
-    ("audit --scores scores.csv --out /proc/out", "cannot write /proc/out"),
-    ("audit --scores scores.csv --json /proc/report.json", "cannot write /proc/report.json"),
-    ("audit --scores scores.csv --junit /sys/report.xml", "cannot write /sys/report.xml"),
-    ("audit --out /proc/out", "cannot use /proc/out"),
-    ("replay train.py:train --out /proc/out", "cannot use /proc/out"),
-    ("plan --game membership --json /proc/plan.json", "cannot write /proc/plan.json"),
+    ("audit --scores scores.csv --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("audit --scores scores.csv --json /proc/report.json", "--json '/proc/report.json' cannot be"),
+    ("audit --scores scores.csv --junit /sys/report.xml", "--junit '/sys/report.xml' cannot be"),
+    ("audit --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("replay train.py:train --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("plan --game membership --json /proc/plan.json", "--json '/proc/plan.json' cannot be"),
+    ("accountants check certified --junit /proc/x.xml", "--junit '/proc/x.xml' cannot be written"),
+    ("accountants check certified --json /proc/new/x.json", "--json '/proc/new/x.json' cannot be written"),
+    ("audit --scores scores.csv --junit proc.xml", "--junit 'proc.xml' cannot be written"),
     # Words.
     ("mechanisms list", "no command 'mechanisms'; did you mean 'workbench list mechanisms'?"),
     ("attacks", "no command 'attacks'; did you mean 'workbench list attacks'?"),
@@ -147,9 +153,11 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "says"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_one_line_and_exit_2(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path.cwd().rglob("*"))
     assert main(shlex.split(words)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
+    assert sorted(Path.cwd().rglob("*")) == before
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert says in captured.err
@@ -216,11 +224,44 @@ def test_a_read_only_file_system_is_called_so(words: str) -> None:
     assert ended.stderr.endswith("cannot be written: read-only file system\n")
 
 
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_a_place_is_tried_and_left_as_it_was(
+    has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.setattr(tempfile, "_O_TMPFILE_WORKS", False)
+    before = sorted(Path.cwd().rglob("*"))
+    for check in (require_file_place, require_folder_place):
+        check("--out", Path("new/below/x"))
+        check("--out", Path("x"))
+    require_folder_place("--out", Path("folder"))
+    require_file_place("--out", Path("scores.csv"))
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
 def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--scores", "scores.csv.gz", "--quiet"]) in (0, 3)
     assert main(["audit", "--scores", "scores.csv", "--quiet"]) in (0, 3)
     zipped, plain = capsys.readouterr().out.splitlines()
     assert zipped == plain
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "--trials independent",
+        "--trials independent --family gaussian",
+        "--trials independent --claim alpha=4,renyi=1,adjacency=add-remove",
+        "--sequential",
+    ],
+)
+def test_the_largest_scores_give_no_warning(more: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their differences and squares overflow; a warning of numpy's would fail the test."""
+    text = Path("scores.csv").read_text(encoding="utf-8")
+    Path("large.csv").write_text(f"{text}\n1e308,1\n-1e308,0\n", encoding="utf-8")
+    assert main(shlex.split(f"audit --scores large.csv --quiet {more}")) in (0, 3)
+    assert capsys.readouterr().err == ""
 
 
 STARTS = "import sys; print('started', flush=True)\nfrom workbench.cli.entry import main; sys.exit(main())"
