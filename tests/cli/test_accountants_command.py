@@ -241,6 +241,9 @@ def test_any_event_is_asked_about_as_json(capsys: pytest.CaptureFixture[str]) ->
         ("--event __import__('os')", "--event must be JSON, got"),
         ('--event {"event":"Laplace","scale":0}', "scale must be finite and > 0, got 0"),
         ('--event {"event":"Laplace","scale":1} --steps 3', "--event and --steps exclude each other"),
+        ('--event {"event":"Laplace","scale":1,"scale":2}', "--event: 'scale' is given twice"),
+        ("--event []", "--event: form must hold an event, got an empty list"),
+        ("--noise-multiplier １ --steps 2", "'--noise-multiplier': '１' is not a number"),
         ("--noise-multiplier 1", "--noise-multiplier and --steps must be given where --event is not"),
     ],
 )

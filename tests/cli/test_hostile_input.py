@@ -40,6 +40,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file.write(text)
     Path("not.csv.gz").write_text(text, encoding="utf-8")
     Path("under.csv").write_text("score,member\n1_000,1\n2,0\n", encoding="utf-8")
+    Path("wide.csv").write_text("score,member\n１２,1\n2,0\n", encoding="utf-8")
     Path("huge.csv").write_text("score,member\n1e999,1\n2,0\n", encoding="utf-8")
     Path("same.csv").write_text("score,member\n1,1\n1,0\n", encoding="utf-8")
     Path("bytes.csv").write_bytes(bytes(range(256)) * 4)
@@ -99,6 +100,7 @@ REFUSED = [
         f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1_0,')}",
         "epsilon must be a number, got '1_0'",
     ),
+    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=１,')}", "epsilon must be a number"),
     (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be a number"),
     ("audit --scores scores.csv --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09], got 1e-300"),
     ("audit --scores scores.csv --prior 0.9999999999999", "--prior must be in [1e-09, 1 - 1e-09]"),
@@ -132,6 +134,7 @@ REFUSED = [
     # Files.
     ("audit --scores not.csv.gz", "is not a readable CSV file"),
     ("audit --scores under.csv", "row 1: must be a number, got '1_000'"),
+    ("audit --scores wide.csv", "row 1: must be a number, got '１２'"),
     ("audit --scores huge.csv", "row 1: must be finite, got '1e999'"),
     ("audit --scores same.csv", "column 'score' is constant (1 in all 2 rows)"),
     ("audit --scores bytes.csv", "is not a readable CSV file"),
