@@ -107,6 +107,14 @@ class Unmakeable:
         sys.exit(0)
 
 
+class Nameless:
+    def epsilon(self, event, *, delta, adjacency):
+        return 1.0
+
+
+nameless = Nameless()
+
+
 class Unreadable:
     def __getattr__(self, name):
         raise RuntimeError(name)
@@ -283,6 +291,10 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         ("check nope", ["unknown accountant 'nope'"]),
         ("check opacus_rpd", ["unknown accountant 'opacus_rpd'", "did you mean 'opacus_rdp'?"]),
         ("check :x", ["must read module:function"]),
+        ("check ./own_accountants:good", ["must start with a module's name, not with a path"]),
+        ("check own_accountants.py:good", ["must start with a module's name, not with a path"]),
+        (f"check {own('Nameless')}", ["has `epsilon`, but its `name` is missing"]),
+        (f"check {own('nameless')}", ["has `epsilon`, but its `name` is missing"]),
         ("check nope:x", ["cannot import 'nope'"]),
         ("check fails:x", ["cannot import 'fails': RuntimeError: no luck"]),
         ("check leaves:x", ["cannot import 'leaves': SystemExit: 0"]),

@@ -101,7 +101,7 @@ REFUSED = [
         "epsilon must be a number, got '1_0'",
     ),
     (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=１,')}", "epsilon must be a number"),
-    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be a number"),
+    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be finite"),
     ("audit --scores scores.csv --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09], got 1e-300"),
     ("audit --scores scores.csv --prior 0.9999999999999", "--prior must be in [1e-09, 1 - 1e-09]"),
     ("plan --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09]"),

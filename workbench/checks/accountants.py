@@ -147,6 +147,7 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
         made: Accountant = candidate
         return made
     if not callable(candidate):
+        _require_name(candidate, name)
         raise InputError(f"accountant {name!r} is no function and no accountant: {type(candidate).__name__}")
     maker: Callable[..., Any] = candidate
     try:
@@ -166,6 +167,7 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
             raise InputError(f"accountant {name!r} cannot be made: {error_line(error)}") from error
         if _is_accountant(made, name):
             return made
+        _require_name(made, name)
     raise InputError(
         f"accountant {name!r} must take the keywords {', '.join(PARAMETERS)}, or be or make an object with "
         f"`name` and `epsilon(event, *, delta, adjacency)`; it takes ({', '.join(sorted(names))})"
@@ -180,11 +182,20 @@ def _is_accountant(candidate: Any, name: str) -> bool:
         raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
 
 
+def _require_name(candidate: Any, name: str) -> None:
+    """InputError for an object that answers epsilon, and lacks only a name."""
+    if callable(getattr(candidate, "epsilon", None)) and not hasattr(candidate, "name"):
+        raise InputError(f"accountant {name!r} has `epsilon`, but its `name` is missing")
+
+
 def _import_target(target: str) -> Any:
     """The attribute that `module:attribute` names."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise InputError(f"accountant must read module:function, got {target!r}")
+    is_file = module_name.endswith(".py") and os.path.exists(module_name)
+    if module_name.startswith(".") or "/" in module_name or os.sep in module_name or is_file:
+        raise InputError(f"accountant {target!r} must start with a module's name, not with a path")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
