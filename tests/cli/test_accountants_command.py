@@ -107,6 +107,37 @@ class Unmakeable:
         sys.exit(0)
 
 
+def further(*, noise_multiplier, sampling_probability, steps, delta, order):
+    return 1.0
+
+
+def some(*, order, **question):
+    return 1.0
+
+
+def by_place(noise_multiplier, /, sampling_probability, steps, delta):
+    return 1.0
+
+
+async def later(*, noise_multiplier, sampling_probability, steps, delta):
+    return 1.0
+
+
+class Later:
+    name = "later"
+
+    async def epsilon(self, event, *, delta, adjacency):
+        return 1.0
+
+
+class LaterCalled:
+    async def __call__(self, *, noise_multiplier, sampling_probability, steps, delta):
+        return 1.0
+
+
+later_called = LaterCalled()
+
+
 class Nameless:
     def epsilon(self, event, *, delta, adjacency):
         return 1.0
@@ -294,6 +325,12 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         ("check ./own_accountants:good", ["must start with a module's name, not with a path"]),
         ("check own_accountants.py:good", ["must start with a module's name, not with a path"]),
         (f"check {own('Nameless')}", ["has `epsilon`, but its `name` is missing"]),
+        (f"check {own('further')}", ["needs the keyword 'order', which it is never given"]),
+        (f"ask {own('some')} {RUN}", ["needs the keyword 'order', which it is never given"]),
+        (f"check {own('by_place')}", ["must take 'noise_multiplier' as a keyword"]),
+        (f"check {own('later')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('Later')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('later_called')}", ["by a plain function, not by an `async def`"]),
         (f"check {own('nameless')}", ["has `epsilon`, but its `name` is missing"]),
         ("check nope:x", ["cannot import 'nope'"]),
         ("check fails:x", ["cannot import 'fails': RuntimeError: no luck"]),

@@ -77,8 +77,8 @@ def event_from_json(form: object) -> Event:
             `"1/3"`.
 
     Raises:
-        InputError: it is neither, a list holds nothing, the kind is unknown, or a parameter is missing, unknown
-            or out of range.
+        InputError: it is neither, a list holds nothing, the kind is unknown, or a parameter is missing,
+            unknown or out of range.
     """
     if form == []:
         raise InputError("form must hold an event, got an empty list")

@@ -17,7 +17,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -157,6 +157,9 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
     names = {parameter.name for parameter in parameters}
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if takes_any or names.issuperset(PARAMETERS):
+        if _is_async(maker):
+            raise _async_error(name)
+        _require_our_keywords(parameters, name)
         return FunctionAccountant(name=name, function=maker)
     if not any(parameter.default is parameter.empty for parameter in parameters):
         try:
@@ -175,11 +178,46 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
 
 
 def _is_accountant(candidate: Any, name: str) -> bool:
-    """Whether an object has what `Accountant` asks for; InputError where its own code fails in the check."""
+    """Whether an object has what `Accountant` asks for.
+
+    InputError where its own code fails in the check, or its `epsilon` returns a coroutine.
+    """
     try:
-        return isinstance(candidate, Accountant)
+        is_accountant = isinstance(candidate, Accountant)
+        is_async = is_accountant and _is_async(candidate.epsilon)
     except Exception as error:
         raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
+    if is_async:
+        raise _async_error(name)
+    return is_accountant
+
+
+def _is_async(function: Any) -> bool:
+    """Whether a call of the function returns a coroutine or an asynchronous generator."""
+    called = inspect.getattr_static(type(function), "__call__", None)
+    return any(
+        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in (function, called)
+    )
+
+
+def _async_error(name: str) -> InputError:
+    return InputError(f"accountant {name!r} must answer by a plain function, not by an `async def`")
+
+
+def _require_our_keywords(parameters: Iterable[inspect.Parameter], name: str) -> None:
+    """InputError for a function with a parameter that must be given, and that no call of ours gives."""
+    for parameter in parameters:
+        is_variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if is_variable or parameter.default is not parameter.empty:
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise InputError(f"accountant {name!r} must take {parameter.name!r} as a keyword")
+        if parameter.name not in PARAMETERS:
+            raise InputError(
+                f"accountant {name!r} needs the keyword {parameter.name!r}, which it is never given: "
+                f"only {', '.join(PARAMETERS)} are"
+            )
 
 
 def _require_name(candidate: Any, name: str) -> None:
