@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from workbench.cli.app import COMMANDS, callback_of, loaded, main
-from workbench.core.outputs import require_file_place, require_folder_place
+from workbench.core.outputs import require_file_place, require_folder_place, write_atomically
 
 CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 
@@ -240,6 +240,12 @@ def test_a_place_is_tried_and_left_as_it_was(
     require_folder_place("--out", Path("folder"))
     require_file_place("--out", Path("scores.csv"))
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_a_name_of_the_longest_length_is_written() -> None:
+    place = Path("é" * 125 + ".json")
+    write_atomically(place, "{}")
+    assert place.read_text(encoding="utf-8") == "{}"
 
 
 def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:

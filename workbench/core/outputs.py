@@ -107,7 +107,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise InputError(f"cannot write {path}: it is not a regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # A name of the longest length that files may have leaves no room for more.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
