@@ -53,7 +53,7 @@ def test_a_form_is_its_event(text: str, event: events.Event) -> None:
         (3, "form must be an object with the kind's name"),
         ({"scale": 2}, "form must be an object with the kind's name"),
         ({"event": 2}, "form must be an object with the kind's name"),
-        ([], "events must be pairs"),
+        ([], "form must hold an event, got an empty list"),
         ([[{"event": "Laplace", "scale": 2}]], "form must be an object"),
         ({"event": "Laplas", "scale": 2}, "unknown event 'Laplas'; did you mean 'Laplace'"),
         ({"event": "Laplace"}, "scale must be given for the event Laplace"),
@@ -65,6 +65,7 @@ def test_a_form_is_its_event(text: str, event: events.Event) -> None:
         ({"event": "Laplace", "scale": 2, "count": True}, "count must be a whole number >= 1, got True"),
         ({"event": "FinitePair", "p": ["1/0"], "q": [1]}, "p must hold numbers or fractions"),
         ({"event": "FinitePair", "p": ["x"], "q": [1]}, "p must hold numbers or fractions"),
+        ({"event": "FinitePair", "p": ["１/2"], "q": [1]}, "p must hold numbers or fractions"),
         ({"event": "FinitePair", "p": 3, "q": [1]}, "p must be a row of values, got 3"),
     ],
 )

@@ -6,9 +6,11 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +33,7 @@ from workbench.attacks.accountant_checks.conformance import (
 from workbench.attacks.accountant_checks.conformance.cells import RUN, cells_between, families
 from workbench.attacks.accountant_checks.conformance.questions import now
 from workbench.attacks.accountant_checks.conformance.truth import Truths, by_rounding_only
+from workbench.checks.api.accountant import check_accountant
 from workbench.checks.conformance import is_unsettled
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency
@@ -405,6 +408,32 @@ def test_what_is_no_answer(answer: Any) -> None:
     assert result.status is CheckStatus.FAILED
     assert result.fails_ci
     assert (result.hidden == 0) is (answer == -1.0)  # Below the truth where that is above 0: an under-report.
+
+
+def test_a_count_that_time_cut_short_is_called_the_least() -> None:
+    def slow(**question: float) -> float:
+        """Uses the time up in its first call."""
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        return math.nan
+
+    cut = check_accountant(slow, only="edge_cases", seconds=0.2)
+    assert cut.verdict == "FAILED"
+    assert cut.sentence.startswith("at least 1 answer is no number where the truth is above 0")
+    whole = check_accountant(lambda **question: math.nan, only="edge_cases")
+    assert re.match(r"\d+ answers are no number where the truth is above 0", whole.sentence)
+
+
+def test_a_crash_at_one_question_names_the_question_and_not_the_check() -> None:
+    def crashes(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
+        if sampling_probability == 1.0:
+            raise KeyError(delta)
+        return 1e9
+
+    sentence = check_accountant(crashes, only="edge_cases").sentence
+    assert re.match(r"crashed at [^:]+: .*KeyError", sentence)
+    assert "edge_cases" not in sentence.partition("KeyError")[0]
 
 
 def test_time_is_kept_and_what_is_left_out_is_counted() -> None:

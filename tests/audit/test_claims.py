@@ -58,6 +58,7 @@ def test_released_is_read_and_defaults_to_what_the_caller_says() -> None:
         ("epsilon=-1,delta=0,adjacency=add-remove", ["epsilon must be", "-1"]),
         ("epsilon=nan,delta=0,adjacency=add-remove", ["epsilon must be", "nan"]),
         ("epsilon=inf,delta=0,adjacency=add-remove", ["epsilon must be", "inf"]),
+        ("epsilon=1e400,delta=0,adjacency=add-remove", ["epsilon must be finite", "'1e400'"]),
         ("epsilon=one,delta=0,adjacency=add-remove", ["epsilon must be a number", "'one'"]),
         ("epsilon=1,adjacency=add-remove", ["delta is missing", "delta=0"]),
         ("epsilon=1,delta=1e-5", ["adjacency is missing", "add-remove | replace-one | zero-out"]),

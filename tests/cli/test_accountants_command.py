@@ -107,6 +107,45 @@ class Unmakeable:
         sys.exit(0)
 
 
+def further(*, noise_multiplier, sampling_probability, steps, delta, order):
+    return 1.0
+
+
+def some(*, order, **question):
+    return 1.0
+
+
+def by_place(noise_multiplier, /, sampling_probability, steps, delta):
+    return 1.0
+
+
+async def later(*, noise_multiplier, sampling_probability, steps, delta):
+    return 1.0
+
+
+class Later:
+    name = "later"
+
+    async def epsilon(self, event, *, delta, adjacency):
+        return 1.0
+
+
+class LaterCalled:
+    async def __call__(self, *, noise_multiplier, sampling_probability, steps, delta):
+        return 1.0
+
+
+later_called = LaterCalled()
+
+
+class Nameless:
+    def epsilon(self, event, *, delta, adjacency):
+        return 1.0
+
+
+nameless = Nameless()
+
+
 class Unreadable:
     def __getattr__(self, name):
         raise RuntimeError(name)
@@ -241,6 +280,9 @@ def test_any_event_is_asked_about_as_json(capsys: pytest.CaptureFixture[str]) ->
         ("--event __import__('os')", "--event must be JSON, got"),
         ('--event {"event":"Laplace","scale":0}', "scale must be finite and > 0, got 0"),
         ('--event {"event":"Laplace","scale":1} --steps 3', "--event and --steps exclude each other"),
+        ('--event {"event":"Laplace","scale":1,"scale":2}', "--event: 'scale' is given twice"),
+        ("--event []", "--event: form must hold an event, got an empty list"),
+        ("--noise-multiplier １ --steps 2", "'--noise-multiplier': '１' is not a number"),
         ("--noise-multiplier 1", "--noise-multiplier and --steps must be given where --event is not"),
     ],
 )
@@ -280,6 +322,16 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         ("check nope", ["unknown accountant 'nope'"]),
         ("check opacus_rpd", ["unknown accountant 'opacus_rpd'", "did you mean 'opacus_rdp'?"]),
         ("check :x", ["must read module:function"]),
+        ("check ./own_accountants:good", ["must start with a module's name, not with a path"]),
+        ("check own_accountants.py:good", ["must start with a module's name, not with a path"]),
+        (f"check {own('Nameless')}", ["has `epsilon`, but its `name` is missing"]),
+        (f"check {own('further')}", ["needs the keyword 'order', which it is never given"]),
+        (f"ask {own('some')} {RUN}", ["needs the keyword 'order', which it is never given"]),
+        (f"check {own('by_place')}", ["must take 'noise_multiplier' as a keyword"]),
+        (f"check {own('later')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('Later')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('later_called')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('nameless')}", ["has `epsilon`, but its `name` is missing"]),
         ("check nope:x", ["cannot import 'nope'"]),
         ("check fails:x", ["cannot import 'fails': RuntimeError: no luck"]),
         ("check leaves:x", ["cannot import 'leaves': SystemExit: 0"]),

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from inspect import signature
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from workbench.cli.app import COMMANDS, callback_of, loaded, main
+from workbench.core.outputs import require_file_place, require_folder_place, write_atomically
 
 CLAIM = "epsilon=1,delta=1e-5,adjacency=add-remove"
 
@@ -38,6 +40,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file.write(text)
     Path("not.csv.gz").write_text(text, encoding="utf-8")
     Path("under.csv").write_text("score,member\n1_000,1\n2,0\n", encoding="utf-8")
+    Path("wide.csv").write_text("score,member\n１２,1\n2,0\n", encoding="utf-8")
     Path("huge.csv").write_text("score,member\n1e999,1\n2,0\n", encoding="utf-8")
     Path("same.csv").write_text("score,member\n1,1\n1,0\n", encoding="utf-8")
     Path("bytes.csv").write_bytes(bytes(range(256)) * 4)
@@ -47,6 +50,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("folder").mkdir()
     Path("loop").symlink_to("loop")
     Path("there").symlink_to("back")
+    Path("proc.xml").symlink_to("/proc/x.xml")
     Path("back").symlink_to("there")
     Path("train.py").write_text("def train(records, seed): ...\n", encoding="utf-8")
     Path("long" * 40).touch()
@@ -96,17 +100,21 @@ REFUSED = [
         f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1_0,')}",
         "epsilon must be a number, got '1_0'",
     ),
-    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be a number"),
+    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=１,')}", "epsilon must be a number"),
+    (f"audit --scores scores.csv --claim {CLAIM.replace('=1,', '=1e999,')}", "epsilon must be finite"),
     ("audit --scores scores.csv --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09], got 1e-300"),
     ("audit --scores scores.csv --prior 0.9999999999999", "--prior must be in [1e-09, 1 - 1e-09]"),
     ("plan --prior 1e-300", "--prior must be in [1e-09, 1 - 1e-09]"),
     # Places that take no file, although nobody's permission is lacking.
-    ("audit --scores scores.csv --out /proc/out", "cannot write /proc/out"),
-    ("audit --scores scores.csv --json /proc/report.json", "cannot write /proc/report.json"),
-    ("audit --scores scores.csv --junit /sys/report.xml", "cannot write /sys/report.xml"),
-    ("audit --out /proc/out", "cannot use /proc/out"),
-    ("replay train.py:train --out /proc/out", "cannot use /proc/out"),
-    ("plan --game membership --json /proc/plan.json", "cannot write /proc/plan.json"),
+    ("audit --scores scores.csv --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("audit --scores scores.csv --json /proc/report.json", "--json '/proc/report.json' cannot be"),
+    ("audit --scores scores.csv --junit /sys/report.xml", "--junit '/sys/report.xml' cannot be"),
+    ("audit --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("replay train.py:train --out /proc/out", "--out '/proc/out' cannot be written"),
+    ("plan --game membership --json /proc/plan.json", "--json '/proc/plan.json' cannot be"),
+    ("accountants check certified --junit /proc/x.xml", "--junit '/proc/x.xml' cannot be written"),
+    ("accountants check certified --json /proc/new/x.json", "--json '/proc/new/x.json' cannot be written"),
+    ("audit --scores scores.csv --junit proc.xml", "--junit 'proc.xml' cannot be written"),
     # Words.
     ("mechanisms list", "no command 'mechanisms'; did you mean 'workbench list mechanisms'?"),
     ("attacks", "no command 'attacks'; did you mean 'workbench list attacks'?"),
@@ -126,6 +134,7 @@ REFUSED = [
     # Files.
     ("audit --scores not.csv.gz", "is not a readable CSV file"),
     ("audit --scores under.csv", "row 1: must be a number, got '1_000'"),
+    ("audit --scores wide.csv", "row 1: must be a number, got '１２'"),
     ("audit --scores huge.csv", "row 1: must be finite, got '1e999'"),
     ("audit --scores same.csv", "column 'score' is constant (1 in all 2 rows)"),
     ("audit --scores bytes.csv", "is not a readable CSV file"),
@@ -147,9 +156,11 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "says"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_one_line_and_exit_2(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path.cwd().rglob("*"))
     assert main(shlex.split(words)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
+    assert sorted(Path.cwd().rglob("*")) == before
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert says in captured.err
@@ -216,11 +227,50 @@ def test_a_read_only_file_system_is_called_so(words: str) -> None:
     assert ended.stderr.endswith("cannot be written: read-only file system\n")
 
 
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_a_place_is_tried_and_left_as_it_was(
+    has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.setattr(tempfile, "_O_TMPFILE_WORKS", False)
+    before = sorted(Path.cwd().rglob("*"))
+    for check in (require_file_place, require_folder_place):
+        check("--out", Path("new/below/x"))
+        check("--out", Path("x"))
+    require_folder_place("--out", Path("folder"))
+    require_file_place("--out", Path("scores.csv"))
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_a_name_of_the_longest_length_is_written() -> None:
+    place = Path("é" * 125 + ".json")
+    write_atomically(place, "{}")
+    assert place.read_text(encoding="utf-8") == "{}"
+
+
 def test_gzipped_scores_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--scores", "scores.csv.gz", "--quiet"]) in (0, 3)
     assert main(["audit", "--scores", "scores.csv", "--quiet"]) in (0, 3)
     zipped, plain = capsys.readouterr().out.splitlines()
     assert zipped == plain
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "--trials independent",
+        "--trials independent --family gaussian",
+        "--trials independent --claim alpha=4,renyi=1,adjacency=add-remove",
+        "--sequential",
+    ],
+)
+def test_the_largest_scores_give_no_warning(more: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their differences and squares overflow; a warning of numpy's would fail the test."""
+    text = Path("scores.csv").read_text(encoding="utf-8")
+    Path("large.csv").write_text(f"{text}\n1e308,1\n-1e308,0\n", encoding="utf-8")
+    assert main(shlex.split(f"audit --scores large.csv --quiet {more}")) in (0, 3)
+    assert capsys.readouterr().err == ""
 
 
 STARTS = "import sys; print('started', flush=True)\nfrom workbench.cli.entry import main; sys.exit(main())"

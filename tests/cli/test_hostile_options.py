@@ -52,10 +52,11 @@ NEVER = (
     "\x1b[31m",
     "é\ud800",
     "9" * 400,
+    "１０",
 )
 """No option takes these as its number."""
 
-PERHAPS = ("0", "inf", "1e-300", "-0.0", "0.999999999999", "1.5", " 5", str(10**18), "１０")
+PERHAPS = ("0", "inf", "1e-300", "-0.0", "0.999999999999", "1.5", " 5", str(10**18))
 """Numbers that some options take; then the command answers."""
 
 

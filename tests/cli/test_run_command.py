@@ -263,7 +263,7 @@ def test_a_place_that_cannot_be_made_is_one_line(capsys: pytest.CaptureFixture[s
     """Not even root can make a folder there."""
     code, out, err = run("tiny.toml --quiet --out /proc/study", capsys)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "cannot use /proc/study/store as a store" in err
+    assert "--out '/proc/study' cannot be written" in err
 
 
 def fake_run(events: Callable[[Task], list[Any]], end: BaseException | None) -> Callable[..., Any]:

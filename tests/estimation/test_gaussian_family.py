@@ -126,6 +126,15 @@ def test_ties_are_refused(estimator):
         estimator(scores, members, delta=1e-5, confidence=0.95)
 
 
+@pytest.mark.parametrize("exponent", [-700, 1000])
+def test_location_is_the_same_for_the_largest_and_the_smallest_scores(exponent):
+    members = np.arange(60) % 2 == 1
+    scores = np.random.default_rng(5).normal(size=60) + members
+    plain = gaussian_location(scores, members, delta=1e-5, confidence=0.95)
+    scaled = gaussian_location(np.ldexp(scores, exponent), members, delta=1e-5, confidence=0.95)
+    assert scaled == plain
+
+
 def test_a_release_without_noise_is_refused():
     members = np.arange(200) < 100
     with pytest.raises(UnsupportedError, match="zero variance"):

@@ -77,8 +77,11 @@ def event_from_json(form: object) -> Event:
             `"1/3"`.
 
     Raises:
-        InputError: it is neither, the kind is unknown, or a parameter is missing, unknown or out of range.
+        InputError: it is neither, a list holds nothing, the kind is unknown, or a parameter is missing,
+            unknown or out of range.
     """
+    if form == []:
+        raise InputError("form must hold an event, got an empty list")
     if isinstance(form, list):
         return Composed(events=tuple(_counted(entry) for entry in form))
     event, count = _counted(form)
@@ -117,6 +120,6 @@ def _entry(name: str, entry: Any) -> Any:
     if not isinstance(entry, str):
         return entry
     try:
-        return Fraction(entry)
+        return Fraction(entry.encode("ascii").decode())  # Fraction itself takes digits of any script.
     except (ValueError, ZeroDivisionError):
         raise InputError(f"{name} must hold numbers or fractions such as '1/3', got {entry!r}") from None

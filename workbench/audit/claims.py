@@ -155,8 +155,9 @@ def _required(given: Mapping[str, str], key: str, text: str, choices: type[StrEn
 def _number(key: str, value: str) -> float:
     try:
         return plain_float(value)
-    except (ValueError, OverflowError):
-        raise InputError(f"claim: {key} must be a number, got {_short(value)}") from None
+    except (ValueError, OverflowError) as error:
+        kind = "finite" if isinstance(error, OverflowError) else "a number"
+        raise InputError(f"claim: {key} must be {kind}, got {_short(value)}") from None
 
 
 def _choice(key: str, value: str, choices: type[Choice]) -> Choice:

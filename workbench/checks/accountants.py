@@ -17,7 +17,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -147,6 +147,7 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
         made: Accountant = candidate
         return made
     if not callable(candidate):
+        _require_name(candidate, name)
         raise InputError(f"accountant {name!r} is no function and no accountant: {type(candidate).__name__}")
     maker: Callable[..., Any] = candidate
     try:
@@ -156,6 +157,9 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
     names = {parameter.name for parameter in parameters}
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if takes_any or names.issuperset(PARAMETERS):
+        if _is_async(maker):
+            raise _async_error(name)
+        _require_our_keywords(parameters, name)
         return FunctionAccountant(name=name, function=maker)
     if not any(parameter.default is parameter.empty for parameter in parameters):
         try:
@@ -166,6 +170,7 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
             raise InputError(f"accountant {name!r} cannot be made: {error_line(error)}") from error
         if _is_accountant(made, name):
             return made
+        _require_name(made, name)
     raise InputError(
         f"accountant {name!r} must take the keywords {', '.join(PARAMETERS)}, or be or make an object with "
         f"`name` and `epsilon(event, *, delta, adjacency)`; it takes ({', '.join(sorted(names))})"
@@ -173,11 +178,52 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
 
 
 def _is_accountant(candidate: Any, name: str) -> bool:
-    """Whether an object has what `Accountant` asks for; InputError where its own code fails in the check."""
+    """Whether an object has what `Accountant` asks for.
+
+    InputError where its own code fails in the check, or its `epsilon` returns a coroutine.
+    """
     try:
-        return isinstance(candidate, Accountant)
+        is_accountant = isinstance(candidate, Accountant)
+        is_async = is_accountant and _is_async(candidate.epsilon)
     except Exception as error:
         raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
+    if is_async:
+        raise _async_error(name)
+    return is_accountant
+
+
+def _is_async(function: Any) -> bool:
+    """Whether a call of the function returns a coroutine or an asynchronous generator."""
+    called = inspect.getattr_static(type(function), "__call__", None)
+    return any(
+        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in (function, called)
+    )
+
+
+def _async_error(name: str) -> InputError:
+    return InputError(f"accountant {name!r} must answer by a plain function, not by an `async def`")
+
+
+def _require_our_keywords(parameters: Iterable[inspect.Parameter], name: str) -> None:
+    """InputError for a function with a parameter that must be given, and that no call of ours gives."""
+    for parameter in parameters:
+        is_variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if is_variable or parameter.default is not parameter.empty:
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise InputError(f"accountant {name!r} must take {parameter.name!r} as a keyword")
+        if parameter.name not in PARAMETERS:
+            raise InputError(
+                f"accountant {name!r} needs the keyword {parameter.name!r}, which it is never given: "
+                f"only {', '.join(PARAMETERS)} are"
+            )
+
+
+def _require_name(candidate: Any, name: str) -> None:
+    """InputError for an object that answers epsilon, and lacks only a name."""
+    if callable(getattr(candidate, "epsilon", None)) and not hasattr(candidate, "name"):
+        raise InputError(f"accountant {name!r} has `epsilon`, but its `name` is missing")
 
 
 def _import_target(target: str) -> Any:
@@ -185,6 +231,9 @@ def _import_target(target: str) -> Any:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise InputError(f"accountant must read module:function, got {target!r}")
+    is_file = module_name.endswith(".py") and os.path.exists(module_name)
+    if module_name.startswith(".") or "/" in module_name or os.sep in module_name or is_file:
+        raise InputError(f"accountant {target!r} must start with a module's name, not with a path")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)

@@ -201,13 +201,12 @@ def _event(options: AskOptions) -> Event:
             if value is not None:
                 raise InputError(f"--event and {flag} exclude each other, got {flag} {value:g}")
         try:
-            form = json.loads(options.event)
-        except (ValueError, RecursionError):
-            raise InputError(f"--event must be JSON, got {object_line(options.event)}") from None
-        try:
+            form = json.loads(options.event, object_pairs_hook=_without_repeats)
             return event_from_json(form)
         except InputError as error:
             raise InputError(f"--event: {error}") from error
+        except (ValueError, RecursionError):
+            raise InputError(f"--event must be JSON, got {object_line(options.event)}") from None
     if options.noise_multiplier is None or options.steps is None:
         raise InputError("--noise-multiplier and --steps must be given where --event is not")
     if options.steps < 1:
@@ -217,6 +216,16 @@ def _event(options: AskOptions) -> Event:
         sampling_probability=options.sampling_probability,
         steps=options.steps,
     )
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, of which no key may be given twice."""
+    given: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in given:
+            raise InputError(f"{key!r} is given twice")
+        given[key] = value
+    return given
 
 
 def _load(target: str) -> Accountant:

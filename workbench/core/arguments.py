@@ -32,7 +32,7 @@ MOST_TIMES = 10**6
 
 
 def plain_float(text: Any) -> float:
-    """Returns `float(text)`, which must be written without underscores and lie within the range of floats.
+    """Returns `float(text)`, which must be of ASCII without underscores, within the range of floats.
 
     Raises `ValueError`, `TypeError`, `OverflowError`: it is no such number.
 
@@ -42,6 +42,8 @@ def plain_float(text: Any) -> float:
     """
     if isinstance(text, str) and "_" in text:
         raise ValueError(f"underscores in {text!r}")
+    if isinstance(text, str) and not text.isascii():
+        raise ValueError(f"{text!r} is not of ASCII")
     value = float(text)
     if math.isinf(value) and isinstance(text, str) and "inf" not in text.lower():
         raise OverflowError(f"{text!r} is too large for a float")

@@ -15,6 +15,14 @@ UMASK = os.umask(0o022)
 os.umask(UMASK)  # It can be read only by setting it.
 
 
+_REASONS = {
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EROFS: "read-only file system",
+    errno.ENOENT: "no file can be made there",  # What /proc answers of every new name.
+}
+
+
 def require_file_place(flag: str, path: Path) -> None:
     """Raises `InputError` where no regular file can be written; a missing folder will be made.
 
@@ -37,7 +45,10 @@ def require_folder_place(flag: str, path: Path) -> None:
 
 
 def require_reachable(flag: str, path: Path) -> None:
-    """Raises `InputError` for a place below something other than a folder, or without write permission."""
+    """Raises `InputError` for a place below something other than a folder, or in which no file can be made.
+
+    A missing folder is not made: the nearest one that exists is tried, and nothing is left there.
+    """
     require_no_circle(flag, path)
     place = path.absolute()
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
@@ -48,6 +59,17 @@ def require_reachable(flag: str, path: Path) -> None:
         is_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
         reason = "read-only file system" if is_read_only else "no permission"
         raise ArgumentError(flag, f"{str(path)!r} cannot be written: {reason}")
+    # A link's file is written where the link leads.
+    target = Path(os.path.realpath(place))
+    start = target if target.is_dir() else target.parent
+    try:
+        with tempfile.TemporaryFile(
+            dir=next(parent for parent in (start, *start.parents) if parent.exists())
+        ):
+            pass
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, str(error.strerror or error))
+        raise ArgumentError(flag, f"{str(path)!r} cannot be written: {reason}") from error
 
 
 def require_no_circle(flag: str, path: Path) -> None:
@@ -85,7 +107,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise InputError(f"cannot write {path}: it is not a regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # A name of the longest length that files may have leaves no room for more.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)

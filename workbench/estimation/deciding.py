@@ -323,7 +323,7 @@ def _gaussian_test(stated: ApproximateDP, evidence: Evidence, confidence: float)
 
     def compute(scores: FloatArray) -> Bound:
         """The bound of one release, composed to its run."""
-        if np.ptp(scores) == 0.0:
+        if scores.min() == scores.max():
             raise UnsupportedError("scores are outside the Gaussian family: all of them are one number")
         release = estimation.gaussian_location(
             scores, evidence.members, delta=stated.delta, confidence=confidence, quantity="mu"
@@ -376,7 +376,7 @@ def informative_bounds(
 
 def is_silent(evidence: Evidence) -> bool:
     """Whether every trial has the same score, which says nothing of who took part."""
-    return bool(np.ptp(evidence.scores) == 0.0)
+    return bool(evidence.scores.min() == evidence.scores.max())
 
 
 def silent_words(evidence: Evidence) -> str:

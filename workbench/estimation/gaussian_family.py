@@ -105,6 +105,8 @@ def gaussian_location(
     """
     values, labels = check_game(scores, members)
     _check(delta, confidence, quantity)
+    # The t statistic has no unit: scaled by a power of two, which is exact, squares do not overflow.
+    values = np.ldexp(values, -math.frexp(float(np.abs(values).max()))[1])
     inside, outside = values[labels], values[~labels]
     if min(inside.size, outside.size) < 2:
         raise InputError("members must hold at least two of each class to estimate a variance")

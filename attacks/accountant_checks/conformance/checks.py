@@ -207,20 +207,19 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
 
 
 def _with_faults(
-    context: Context,
-    first: CheckResult,
-    counter: Counter,
-    broken: Sequence[_Fault],
+    context: Context, first: CheckResult, counter: Counter, broken: Sequence[_Fault]
 ) -> CheckResult:
     """The result of the corners, with the answers that were neither numbers nor clear errors."""
     described = "; ".join(f"{name}: {answer.message}" for name, _, _, answer in broken[:3])
     more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
     message = f"{len(broken)} answers were no number, no infinity and no clear error ({described}{more})"
     hidden, raised = _above_zero(context, broken)
+    count, partly = len(hidden), bool(hidden) and context.asker.out_of_time
     if hidden:
-        message += f"; in {len(hidden)} or more of these cells the truth is above 0"
+        message += f"; in {count} or more of these cells the truth is above 0"
     if first.under_reports:
-        return replace(first, notes=(*first.notes, message), hidden=len(hidden), raised=raised)
+        notes = (*first.notes, message)
+        return replace(first, notes=notes, hidden=count, hidden_partly=partly, raised=raised)
     counterexample, line = _smallest_fault(context, *(hidden or broken)[0][1:])
     found = result(
         context,
@@ -231,7 +230,7 @@ def _with_faults(
         counterexample=counterexample,
         reproduction=line,
     )
-    return replace(found, hidden=len(hidden), raised=raised)
+    return replace(found, hidden=count, hidden_partly=partly, raised=raised)
 
 
 _Fault = tuple[str, Cell | None, Question, Answer]

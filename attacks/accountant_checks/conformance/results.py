@@ -171,6 +171,7 @@ class CheckResult:
         undecided: Answers within certified bounds that no finer grid narrowed enough, or that there was no
             time to narrow: not below the lower end, and perhaps below the truth.
         hidden: How many answers are no number (NaN), where the certified truth is above 0.
+        hidden_partly: Whether time ran out before all such answers were looked at, so that there may be more.
         raised: Where the accountant crashed though the certified truth is above 0; empty if nowhere.
         finite: Calls of this check, not answered from memory, whose answer was a finite number.
         worst: The worst cell in words (largest shortfall, looseness or difference); empty without one.
@@ -190,6 +191,7 @@ class CheckResult:
     rounding: int = 0
     undecided: int = 0
     hidden: int = 0
+    hidden_partly: bool = False
     raised: str = ""
     finite: int = 0
     worst: str = ""
@@ -237,6 +239,7 @@ class CheckResult:
             "rounding": self.rounding,
             "undecided": self.undecided,
             "hidden": self.hidden,
+            "hidden_partly": self.hidden_partly,
             "raised": self.raised,
             "finite": self.finite,
             "worst": self.worst,

@@ -73,7 +73,7 @@ def roc_plot(
     """
     scores, members = _checked(scores, members)
     counts = int(np.sum(members)), int(np.sum(~members))
-    if min(counts) == 0 or float(np.ptp(scores)) == 0.0:
+    if min(counts) == 0 or scores.min() == scores.max():
         return None
     curve = roc_curve(scores, members)
     summary = _roc_summary(curve.fpr, curve.tpr, counts, allowed)

@@ -63,17 +63,11 @@ class AccountantResult(Result):
         """The report in a sentence, which says no more than was shown."""
         count, judged = len(self.report.under_reports), self.report.judged
         other = [result.name for result in self.report.failed if not self.breaks(result)]
-        crashed = [result.name for result in self.report.results if result.status == "error" or result.raised]
-        raised = "".join(f" ({result.raised})" for result in self.report.results if result.raised)
         nothing = "every answer was infinite" if self.report.judged else "every question was refused"
-        hidden = sum(result.hidden for result in self.report.results)
-        broken = (
-            f"{hidden} answers are no number where the truth is above 0" if hidden else "a promise is broken"
-        )
         text = {
             0: f"no answer below the certified lower end in {judged} judged cells",
-            1: f"{count} under-reports" if count else broken,
-            3: f"crashed in {', '.join(crashed)}{raised}" if crashed else nothing,
+            1: f"{count} under-reports" if count else self._broken(),
+            3: self._crashed() or nothing,
         }[self.exit_code]
         late = sum(result.cells.out_of_time for result in self.report.results)
         if late:
@@ -84,6 +78,24 @@ class AccountantResult(Result):
         if other:
             text += f"; also failed, but without an under-report (--strict counts these): {', '.join(other)}"
         return text
+
+    def _broken(self) -> str:
+        """What fails the build without an under-report."""
+        hidden = sum(result.hidden for result in self.report.results)
+        if not hidden:
+            return "a promise is broken"
+        start = "at least " if any(result.hidden_partly for result in self.report.results) else ""
+        answers = "answer is" if hidden == 1 else "answers are"
+        return f"{start}{hidden} {answers} no number where the truth is above 0"
+
+    def _crashed(self) -> str:
+        """Where the accountant crashed: in whole checks, and at single questions; empty if nowhere."""
+        results = self.report.results
+        checks = [result.name for result in results if result.status == "error" and not result.raised]
+        questions = [result.raised for result in results if result.raised]
+        places = [f"in {', '.join(checks)}"] if checks else []
+        places += [f"at {', '.join(questions)}"] if questions else []
+        return f"crashed {' and '.join(places)}" if places else ""
 
     @property
     def bounds(self) -> tuple[Any, ...]:
