@@ -191,32 +191,3 @@ def test_an_experiment_of_two_groups_counts_once(ran: tuple[Study, Store], expor
         assert len(results.outcomes) == 8
         assert {outcome.experiment.group for outcome in results.outcomes} == {"budget", "another"}
         assert reporting.counts(results) == {"done": 4, "failed": 0, "missing": 0}
-
-
-def test_parts_of_a_study_are_joined(ran: tuple[Study, Store], exported: bytes) -> None:
-    study, store = ran
-    halves = [
-        shipped.export(
-            replace(study, experiments=tuple(one for one in study.experiments if one.seed == seed)),
-            store,
-            looks={},
-            command="workbench run tiny",
-        )
-        for seed in (0, 1)
-    ]
-    whole, made = shipped.parse(exported), shipped.parse(shipped.joined(*halves))
-    assert made.outcomes == whole.outcomes
-    for name in ("trainings", "experiments", "machine", "versions"):
-        assert made.made[name] == whole.made[name], name
-    assert made.made["core_seconds"] == pytest.approx(whole.made["core_seconds"], abs=0.11)
-    assert made.results(study).outcomes == whole.results(study).outcomes
-
-
-def test_parts_that_do_not_fit_are_not_joined(exported: bytes) -> None:
-    with pytest.raises(InputError, match="both hold experiment"):
-        shipped.joined(exported, exported)
-    for place, name in ((None, "profile"), ("made", "machine")):
-        form = json.loads(gzip.decompress(exported))
-        (form if place is None else form[place])[name] = "another"
-        with pytest.raises(InputError, match=name):
-            shipped.joined(exported, gzip.compress(json.dumps(form).encode()))

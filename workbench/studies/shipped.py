@@ -139,34 +139,6 @@ def parse(content: bytes) -> Shipped:
     return Shipped(**form)
 
 
-def joined(first: bytes, second: bytes) -> bytes:
-    """One file of shipped results from two of one study, profile and machine, with different experiments.
-
-    Looks, seeds and the command are those of the first, which was run with rounds; the second adds a part of
-    the study that the first lacks.
-
-    Raises:
-        InputError: they are of different schemas, studies, profiles, machines or versions, or share an
-            experiment.
-    """
-    one, other = (json.loads(gzip.decompress(content)) for content in (first, second))
-    for name in ("schema", "study", "profile"):
-        if one[name] != other[name]:
-            raise InputError(f"{name} must be the same in both, got {one[name]!r} and {other[name]!r}")
-    for name in ("machine", "versions"):
-        if one["made"][name] != other["made"][name]:
-            raise InputError(f"{name} must be the same in both")
-    if shared := one["outcomes"].keys() & other["outcomes"].keys():
-        raise InputError(f"both hold experiment {min(shared)}")
-    sums = {
-        name: round(one["made"][name] + other["made"][name], 1)
-        for name in ("core_seconds", "trainings", "experiments")
-    }
-    written = max(one["made"]["written"], other["made"]["written"])
-    made = {**one["made"], **sums, "written": written}
-    return _packed_form({**one, "made": made, "outcomes": {**one["outcomes"], **other["outcomes"]}})
-
-
 def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], command: str) -> bytes:
     """What a store holds of a study, as the bytes of a file of shipped results.
 
