@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,18 @@ import pytest
 sys.path[:0] = [str(Path(__file__).with_name("helpers")), str(Path(__file__).parent)]
 
 STARTED = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave every third case of a `thinned` test in the default run; the others are slow."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("thinned"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % 3:
+                item.add_marker(pytest.mark.slow)
+            seen[test] += 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

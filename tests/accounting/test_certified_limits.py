@@ -163,6 +163,7 @@ def tail_of_coins(count: int, epsilon: int) -> Fraction:
     return sum(weights, Fraction(0)) / 2**count
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("precise", [False, True])
 @pytest.mark.parametrize("theta", [0.0, 0.3, 2.0, 8.0])
 @pytest.mark.parametrize("centre", [-1e4, 0.0, 300.0, 1e4])

@@ -58,6 +58,7 @@ def divergence(p: np.ndarray, q: np.ndarray, level: float) -> float:
     return max(float(np.maximum(a - math.exp(level) * b, 0).sum()) for a, b in ((p, q), (q, p)))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
 @pytest.mark.parametrize(("q", "level"), [(0.3, 0.2), (0.6, 0.5), (1.0, 0.3)])
 @pytest.mark.parametrize("name", list(ENCODERS))

@@ -54,6 +54,7 @@ def shift_of(event: IntegerNoise, adjacency: Adjacency) -> int:
     return event.largest_contribution * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.describe()[:40])
 def test_one_release_is_the_direct_sum(event: IntegerNoise, adjacency: Adjacency) -> None:

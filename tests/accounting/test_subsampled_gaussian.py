@@ -113,6 +113,7 @@ def test_bad_arguments_are_named() -> None:
         mu_to_run_epsilon(1.0, sampling_probability=0.1, steps=0, delta=1e-5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("target", [600.0, 1000.0, 2000.0])
 @pytest.mark.parametrize(("q", "steps"), [(0.05, 200), (0.5, 20), (0.1, 10)])
 def test_calibration_to_budgets_that_hardly_protect(target: float, q: float, steps: int) -> None:

@@ -107,6 +107,7 @@ TRUTHS: dict[str, tuple[PairOfNeighbours, float, float]] = {
 RIGOROUS = [method for method in IntervalMethod if method is not IntervalMethod.ASYMPTOTIC]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", TRUTHS)
 def test_intervals_cover_the_truth(name: str) -> None:
     """False alarm: at most 1e-6 for each truth and method by itself, 6e-5 in all."""

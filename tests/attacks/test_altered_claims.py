@@ -65,6 +65,7 @@ def answer(claim: PublishedClaim) -> Finding:
     return ANSWERS[key]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", every_claim())
 def test_the_verdict_follows_the_claim(name: str) -> None:
     finding = answer(CLAIMS[name])

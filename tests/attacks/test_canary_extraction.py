@@ -391,6 +391,7 @@ def seen(subject: object, *ids: str) -> MembershipSeen:
     return MembershipSeen(subject=cast(Subject, subject), records=records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["paper", "record", "bare"])
 def test_an_untrained_model_tells_nothing(prompt: str) -> None:
     model = registry.create("model", "tiny_gpt2", seed=0)

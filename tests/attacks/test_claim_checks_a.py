@@ -168,6 +168,7 @@ def test_printed_claims_get_the_verdicts_that_we_report(name: str) -> None:
     assert found.evidence
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("name", "altered", "verdict"), TWINS, ids=str)
 def test_an_altered_claim_gets_another_verdict(
     name: str, altered: Mapping[str, Any], verdict: VerdictKind

@@ -132,6 +132,7 @@ def _check(name: str, **parameters: Any) -> Finding:
     return found
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("name", "printed", "altered", "then"),
     [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in LONG else []) for case in CASES],

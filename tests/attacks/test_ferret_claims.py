@@ -62,6 +62,7 @@ def _precise() -> Iterator[None]:
         yield
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("name", "altered", "verdict"), ANSWERS, ids=str)
 def test_verdicts_follow_the_claim(name: str, altered: Mapping[str, Any], verdict: VerdictKind) -> None:
     found = registry.create("claim_check", name, **altered)

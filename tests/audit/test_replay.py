@@ -778,6 +778,7 @@ def test_noise_that_is_the_same_under_each_seed_counts_once() -> None:
     assert along_moves(lambda: drawn, moves, seeds=0)[1] == once
 
 
+@pytest.mark.slow
 def test_a_ratio_that_chance_may_have_made_is_asked_of_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two tests errs with one in five here, so that a third of all replays would."""
     monkeypatch.setattr("workbench.audit.replay.along.RARE", 0.2)

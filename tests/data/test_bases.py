@@ -176,6 +176,7 @@ def test_a_base_that_is_not_built_names_the_command() -> None:
         fingerprint("llama_base")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", BUILT)
 def test_a_built_base_is_a_language_model_whose_rows_are_alone(name: str) -> None:
     told = Stopping(after=0)
@@ -258,6 +259,7 @@ def _break_states() -> None:
         state.write_bytes(state.read_bytes()[:1000])
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("file", [*builds.HASHED, checkpoint.RECIPE])
 def test_damage_is_refused_in_one_line_and_a_build_mends_it(file: str) -> None:
     folder = bases.find("llama_base").build(lambda step: None)

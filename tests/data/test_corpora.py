@@ -58,6 +58,7 @@ def test_parts_are_as_asked_for(name: str, extra: dict[str, str], arguments: Arg
     assert labels == (set(range(corpus.classes)) if corpus.classes else {None})
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("name", "extra"), CASES, ids=IDS)
 def test_same_seed_same_corpus(name: str, extra: dict[str, str], arguments: Arguments) -> None:
     first, again = (create(name, arguments, size=64, **extra) for _ in range(2))

@@ -176,6 +176,7 @@ METRICS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("n", "mu"), [(20, 2.0), (100, 0.0), (100, 3.0), (1000, 1.0), (1000, 3.0)])
 @pytest.mark.parametrize("metric", METRICS)
 def test_intervals_of_metrics_cover(metric, n, mu):

@@ -82,6 +82,7 @@ def paired_t_of_measurements(first: Sample, second: Sample) -> Answer:
 class TestPseudoReplication:
     """28 epsilons of one training are not 28 trainings."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("test", [paired_t_of_measurements, pooled_t_as_printed, wilcoxon_as_printed])
     def test_the_printed_tests_find_differences_where_none_are(self, test: Callable[..., Any]) -> None:
         # Half of the variance between trainings: 60 to 66 % of 1,000 studies at nominal 5 %.
@@ -89,6 +90,7 @@ class TestPseudoReplication:
         hits = sum(alarms(test, clustered(rng, 4, 0.5), clustered(rng, 4, 0.5)) for _ in range(100))
         assert at_least(hits, 100, 0.5)
 
+    @pytest.mark.thinned
     @pytest.mark.parametrize("test", [paired_t, welch_t, pooled_t, wilcoxon])
     @pytest.mark.parametrize("seeds", [2, 4, 8])
     def test_tests_on_seeds_hold_their_level(self, test: Callable[..., Any], seeds: int) -> None:
@@ -132,6 +134,7 @@ class TestIntervals:
 
 
 class TestTests:
+    @pytest.mark.thinned
     @pytest.mark.parametrize("test", [paired_t, welch_t, pooled_t, wilcoxon])
     @pytest.mark.parametrize("truth", list(TRUTHS))
     @pytest.mark.parametrize("n", [3, 10])

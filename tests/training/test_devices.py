@@ -98,6 +98,7 @@ def test_a_plan_for_a_device_that_is_not_here_trains_nothing(monkeypatch: pytest
         build_model(digits_plan(device="mps"))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_training_on_a_device_gives_the_cpus_model(name: str, device: str, tmp_path: Path) -> None:
     mechanism, plan = mechanism_of(name), digits_plan(steps=4, learning_rate=1e-2, **PLANS[name])
@@ -115,6 +116,7 @@ def test_training_on_a_device_gives_the_cpus_model(name: str, device: str, tmp_p
     assert np.array_equal(again.losses(plan.records), theirs.losses(plan.records))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_of_a_language_model_are_those_of_the_cpu(method: str, device: str) -> None:
     signals = []
