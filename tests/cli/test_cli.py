@@ -18,7 +18,7 @@ import pytest
 
 import workbench
 from workbench.audit import run as runner
-from workbench.audit import scores
+from workbench.audit import run_training, scores
 from workbench.audit.settings import embedded_settings
 from workbench.cli.app import main
 from workbench.cli.audit import AuditOptions, command_line, parameters
@@ -87,7 +87,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
                 path.write_text(json.dumps(report))
 
     for name in ("audit_scores", "audit_mechanisms", "audit_training"):
-        monkeypatch.setattr(scores if name == "audit_scores" else runner, name, record(name))
+        places = {"audit_scores": scores, "audit_training": run_training}
+        monkeypatch.setattr(places.get(name, runner), name, record(name))
     monkeypatch.setattr("workbench.cli.audit.write_report", write)
     return calls
 

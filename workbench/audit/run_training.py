@@ -151,8 +151,9 @@ def audit_training(
 
 def _loaded(function_spec: str, settings: AuditSettings, engine: Engine) -> UserTraining:
     """The user's function, while a worker imports; one that starts with the variables that the file sets."""
-    before = dict(os.environ)
-    engine.warm(*IMPORTS)
+    before, path = dict(os.environ), Path(function_spec.rpartition(":")[0])
+    if path.is_file() and "torch" in path.read_text(encoding="utf-8", errors="replace"):
+        engine.warm(*IMPORTS)
     training = UserTraining(function_spec, settings.device)
     if dict(os.environ) != before:
         engine.close()
