@@ -99,7 +99,7 @@ class CorrelatedGaussian(Event):
             rows += self._best_others(most)
         upper, pattern = self._best_pattern(rows)
         patterns = [pattern, [int(np.argmax(np.diag(least)))], *self._regular()]
-        lower = max(_of_opposites(x[np.ix_(steps, steps)], error[np.ix_(steps, steps)]) for steps in patterns)
+        lower = max(_sum_over_signs(x[np.ix_(steps, steps)], error[np.ix_(steps, steps)]) for steps in patterns)
         slack = Fraction(1, 10**9)
         return max(Fraction(lower) * (1 - slack), Fraction(0)), Fraction(upper) * (1 + slack)
 
@@ -145,7 +145,7 @@ class CorrelatedGaussian(Event):
         return float(table[-1, -1]), pattern
 
 
-def _of_opposites(products: FloatArray, error: FloatArray) -> float:
+def _sum_over_signs(products: FloatArray, error: FloatArray) -> float:
     """A lower end of the largest sum of s_i s_j times the products, over signs s.
 
     The better of two choices: all alike, and each next one as the sum so far has it.
