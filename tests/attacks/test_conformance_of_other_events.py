@@ -265,7 +265,9 @@ def test_a_naive_accountant_of_each_event_is_caught_by_the_quick_grid(kind: type
     ("kind", "answer"),
     [case for case in CASES if case.values[0] not in (ShuffledBatches, GaussianMixturePair)],
 )
-def test_it_is_caught_between_the_grids_values_under_one_of_three_seeds(kind: type[Event], answer: Any) -> None:
+def test_it_is_caught_between_the_grids_values_under_one_of_three_seeds(
+    kind: type[Event], answer: Any
+) -> None:
     accountant = OfOneKind(answer.__name__, {kind: answer})
     for seed in range(3):
         (result,) = run_checks(accountant, only=[BETWEEN], seed=seed).results

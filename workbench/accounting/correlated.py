@@ -99,7 +99,9 @@ class CorrelatedGaussian(Event):
             rows += self._best_others(most)
         upper, pattern = self._best_pattern(rows)
         patterns = [pattern, [int(np.argmax(np.diag(least)))], *self._regular()]
-        lower = max(_sum_over_signs(x[np.ix_(steps, steps)], error[np.ix_(steps, steps)]) for steps in patterns)
+        lower = max(
+            _sum_over_signs(x[np.ix_(steps, steps)], error[np.ix_(steps, steps)]) for steps in patterns
+        )
         slack = Fraction(1, 10**9)
         return max(Fraction(lower) * (1 - slack), Fraction(0)), Fraction(upper) * (1 + slack)
 
