@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -152,8 +153,9 @@ def audit_training(
 def _loaded(function_spec: str, settings: AuditSettings, engine: Engine) -> UserTraining:
     """The user's function, while a worker imports; one that starts with the variables that the file sets."""
     before, path = dict(os.environ), Path(function_spec.rpartition(":")[0])
-    if path.is_file() and "torch" in path.read_text(encoding="utf-8", errors="replace"):
-        engine.warm(*IMPORTS)
+    with suppress(OSError):  # What cannot be read is told of below.
+        if path.is_file() and b"torch" in path.read_bytes():
+            engine.warm(*IMPORTS)
     training = UserTraining(function_spec, settings.device)
     if dict(os.environ) != before:
         engine.close()

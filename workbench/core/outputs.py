@@ -14,13 +14,13 @@ UMASK = os.umask(0o022)
 """The process's file mode mask: temporary files ignore it, and files that are kept must not."""
 os.umask(UMASK)  # It can be read only by setting it.
 
-
 _REASONS = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.EROFS: "read-only file system",
     errno.ENOENT: "no file can be made there",  # What /proc answers of every new name.
 }
+"""Words for why no file can be made, by the system's error."""
 
 
 def require_file_place(flag: str, path: Path) -> None:
@@ -54,18 +54,12 @@ def require_reachable(flag: str, path: Path) -> None:
     ancestor = next(parent for parent in (place, *place.parents) if parent.exists())
     if ancestor != place and not ancestor.is_dir():
         raise ArgumentError(flag, f"{str(path)!r} lies below {str(ancestor)!r}, which is not a folder")
-    folder = ancestor if ancestor.is_dir() else ancestor.parent
-    if not os.access(folder, os.W_OK):
-        is_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
-        reason = "read-only file system" if is_read_only else "no permission"
-        raise ArgumentError(flag, f"{str(path)!r} cannot be written: {reason}")
     # A link's file is written where the link leads.
     target = Path(os.path.realpath(place))
     start = target if target.is_dir() else target.parent
+    nearest = next(parent for parent in (start, *start.parents) if parent.exists())
     try:
-        with tempfile.TemporaryFile(
-            dir=next(parent for parent in (start, *start.parents) if parent.exists())
-        ):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, str(error.strerror or error))
