@@ -288,6 +288,13 @@ def test_a_sound_accountant_of_each_event_is_not_flagged(kind: type[Event]) -> N
         assert result.cells.out_of_time == result.cells.without_truth == 0
 
 
+def test_what_is_no_number_fails_wherever_it_is_met() -> None:
+    accountant = OfOneKind("nothing", {ExponentialMechanism: lambda event, count, delta: math.nan})
+    report = run_checks(accountant, only=["never_below_certified_lower[choices]", "edge_cases"])
+    assert report.fails_ci
+    assert report.result("edge_cases").hidden > 0
+
+
 class OfTheOtherAdjacency:
     """Answers for replaced records as for added ones, and else what is true."""
 
