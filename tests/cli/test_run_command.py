@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -253,7 +255,11 @@ def test_a_folder_without_permission_is_refused(
 ) -> None:
     """Root may write everywhere, so the answer of the system is given here."""
     (tmp_path / "closed").mkdir()
-    monkeypatch.setattr(os, "access", lambda path, mode: "closed" not in str(path))
+
+    def denied(*, dir: Path) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", denied)
     code, out, err = run("tiny.toml --out closed/x", capsys)
     assert (code, out) == (2, "")
     assert "--out 'closed/x' cannot be written: no permission" in err
