@@ -12,6 +12,7 @@ import pytest
 
 from workbench.audit.run_training import audit_training
 from workbench.audit.settings import embedded_settings
+from workbench.audit.starting import started
 from workbench.audit.user_training import UserTraining, as_dicts, load_training_function
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.interfaces import Record
@@ -216,10 +217,12 @@ def train(records, seed):
         candidates=20,
         workers=1,
     )
-    audit = partial(audit_training, spec(tmp_path, source), settings, runs=1, out=tmp_path, command="c")
-    if comes_back:
-        assert audit()["exit_code"] == 0
-        return
-    with pytest.raises(InconclusiveError, match=r"2 workers died with it.*exit code 0.*go on$") as caught:
-        audit()
+    trainer = spec(tmp_path, source)
+    with started(trainer, settings, tmp_path) as engine:
+        audit = partial(audit_training, trainer, settings, engine, runs=1, command="c")
+        if comes_back:
+            assert audit()["exit_code"] == 0
+            return
+        with pytest.raises(InconclusiveError, match=r"2 workers died with it.*exit code 0.*go on$") as caught:
+            audit()
     assert "\n" not in str(caught.value)

@@ -270,12 +270,8 @@ def test_a_training_function_and_quiet(
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split("audit --train my.py:train --runs 3 --out elsewhere --quiet")) == 0
     (call,) = calls
-    assert (call.name, call.arguments[0], call.runs, call.out) == (
-        "audit_training",
-        "my.py:train",
-        3,
-        Path("elsewhere"),
-    )
+    assert (call.name, call.arguments[0], call.runs) == ("audit_training", "my.py:train", 3)
+    assert call.arguments[2].store.folder == Path("elsewhere", "store")
     assert call.arguments[1].claim.released is Released.SCORES
     captured = capsys.readouterr()
     assert captured.err == ""

@@ -15,6 +15,7 @@ from dask_cluster import FUNCTIONS, Cluster
 from workbench.audit.run import audit_mechanisms
 from workbench.audit.run_training import audit_training
 from workbench.audit.settings import embedded_settings
+from workbench.audit.starting import started
 from workbench.checks.ledger import Method, PublishedClaim, load_ledger, select_claims
 from workbench.checks.run import check_claims
 from workbench.core.errors import ContentError, InputError
@@ -110,10 +111,11 @@ def test_a_users_function_travels_with_its_audit(cluster: Any, tmp_path: Path) -
         "    raise ValueError('two\\nlines')\n"
     )
     settings = replace(DIGITS, scheduler=cluster.address, attacks=("loss",), attack_parameters={})
-    report = audit_training(f"{source}:train", settings, runs=2, out=tmp_path / "out", command="c")
-    assert report["verdict"]["kind"] == "REFUTED"
-    with pytest.raises(InputError, match=r"\S*mine.py:7: ValueError: two lines"):
-        audit_training(f"{source}:breaks", settings, runs=1, out=tmp_path / "out", command="c")
+    with started(f"{source}:train", settings, tmp_path / "out") as engine:
+        report = audit_training(f"{source}:train", settings, engine, runs=2, command="c")
+        assert report["verdict"]["kind"] == "REFUTED"
+        with pytest.raises(InputError, match=r"\S*mine.py:7: ValueError: two lines"):
+            audit_training(f"{source}:breaks", settings, engine, runs=1, command="c")
 
 
 def test_a_worker_with_other_records_refuses_the_job(cluster: Any, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,23 +26,19 @@ from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.keys import JSON
 from workbench.core.streams import stream
 from workbench.estimation.judge import claim_form, judged_subject, refutes_already, share_of
-from workbench.execution.engine import Engine, Job, Progress
+from workbench.execution.engine import Engine, Job
 from workbench.interfaces import Adjacency, Claim, Evidence, Released
 from workbench.training.crafts import CanaryKind, require_kind, usual_kind
 from workbench.training.setup import TrainingSetup, content_digest, forget_corpora, prepare
-
-IMPORTS = ("workbench.audit.replay.measure", "torch._dynamo")
-"""What trainings and their replay import, in some seconds; an optimizer's first step imports the second."""
 
 
 def audit_training(
     function_spec: str,
     settings: AuditSettings,
+    engine: Engine,
     *,
     runs: int,
-    out: Path,
     command: str,
-    progress: Progress | None = None,
     replayed: Claim | None = None,
     watched: Claim | None = None,
     canaries: int = 0,
@@ -58,8 +53,9 @@ def audit_training(
     Args:
         function_spec: `path/to/file.py:function`; the contract is in `workbench.audit.user_training`.
         settings: Claim, corpus, candidates, seed, confidence and `sequential` are used.
+        engine: Has the workers and the store (`starting.started`).
         runs: Independent trainings, each with fresh coins; their scores are pooled.
-        out, command, progress: As in `audit_mechanisms`.
+        command: As in `audit_mechanisms`.
         replayed: The claim that forced replay of the first run is held against, if it is one of
             (epsilon, delta)-DP; None for no replay. It takes half of the error where it can be played.
         watched: The claim that updates are held against in a training with canaries; None for no canaries.
@@ -82,53 +78,50 @@ def audit_training(
     adjacency = require_played(settings.claim.about)
     started = datetime.now(UTC)
     forget_corpora()
-    # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
-    processes = max(1, settings.workers)
-    with Engine(out / "store", workers=processes, scheduler=settings.scheduler, progress=progress) as engine:
-        training = _loaded(function_spec, settings, engine)
-        natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
-        setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
-        kind = canary_kind or CanaryKind.LOUD
-        if watched is not None:
-            candidates = prepare(setup)[0]
-            kind = canary_kind or usual_kind(candidates)
-            require_kind(candidates, kind, "canary_kind")
-        store = engine.store
-        inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-        jobs = _user_jobs(training, setup, adjacency, runs=runs, inputs=inputs)
-        if retrained is not None:
-            records_of(setup, jobs[0].payload.included)
-        begins()
-        name, others, planned = function_spec.rpartition(":")[2], [], _planned(watched, retrained)
-        form: dict[str, JSON] | None = None
-        records = engine.run("training", jobs, train_user, keeps_folder=False)
-        if replayed is not None and is_replayable(replayed):
-            first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
-            replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
-            found, form = judged_record(
-                replayed, replay, confidence=0.5 + 0.5 * settings.confidence, stated=stated
-            )
-            others = [found] if found is not None else []
-        watching: list[CanariesFound] = []
-        against: list[Claim] = []
-        if watched is not None:
-            payload, crafts = jobs[0].payload, (canaries, kind)
-            watching += play_canaries(
-                engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
-            )
-            against += [settings.claim, watched]
-        if retrained is not None:
-            share = share_of(settings.confidence, planned, with_others=bool(others))
-            watching += play_retraining(
-                engine,
-                retrained,
-                jobs[0].payload,
-                training=training,
-                trainings=trainings,
-                inputs=inputs,
-                stop=partial(_refutes, settings, confidence=share) if settings.sequential else None,
-            )
-            against += [settings.claim, retrained]
+    training = _loaded(function_spec, settings, engine)
+    natural = replace(settings, attack_parameters={})  # But for the secrets of texts.
+    setup = replace(natural.setup(settings.attacks[:1]), mechanism="user")
+    kind = canary_kind or CanaryKind.LOUD
+    if watched is not None:
+        candidates = prepare(setup)[0]
+        kind = canary_kind or usual_kind(candidates)
+        require_kind(candidates, kind, "canary_kind")
+    store = engine.store
+    inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
+    jobs = _user_jobs(training, setup, adjacency, runs=runs, inputs=inputs)
+    if retrained is not None:
+        records_of(setup, jobs[0].payload.included)
+    begins()
+    name, others, planned = function_spec.rpartition(":")[2], [], _planned(watched, retrained)
+    form: dict[str, JSON] | None = None
+    records = engine.run("training", jobs, train_user, keeps_folder=False)
+    if replayed is not None and is_replayable(replayed):
+        first = ReplayJob(setup=setup, spec=function_spec, included=jobs[0].payload.included)
+        replay = play_replay(engine, first, training=training, inputs=inputs, content=jobs[0].content)
+        found, form = judged_record(
+            replayed, replay, confidence=0.5 + 0.5 * settings.confidence, stated=stated
+        )
+        others = [found] if found is not None else []
+    watching: list[CanariesFound] = []
+    against: list[Claim] = []
+    if watched is not None:
+        payload, crafts = jobs[0].payload, (canaries, kind)
+        watching += play_canaries(
+            engine, watched, payload, training=training, crafts=crafts, runs=runs, inputs=inputs
+        )
+        against += [settings.claim, watched]
+    if retrained is not None:
+        share = share_of(settings.confidence, planned, with_others=bool(others))
+        watching += play_retraining(
+            engine,
+            retrained,
+            jobs[0].payload,
+            training=training,
+            trainings=trainings,
+            inputs=inputs,
+            stop=partial(_refutes, settings, confidence=share) if settings.sequential else None,
+        )
+        against += [settings.claim, retrained]
     store.sweep()
     games, held = [_natural_evidence(setup, jobs, records, adjacency)], [settings.claim]
     for game, claim in zip(watching, against, strict=True):
@@ -151,11 +144,8 @@ def audit_training(
 
 
 def _loaded(function_spec: str, settings: AuditSettings, engine: Engine) -> UserTraining:
-    """The user's function, while a worker imports; one that starts with the variables that the file sets."""
-    before, path = dict(os.environ), Path(function_spec.rpartition(":")[0])
-    with suppress(OSError):  # What cannot be read is told of below.
-        if path.is_file() and b"torch" in path.read_bytes():
-            engine.warm(*IMPORTS)
+    """The user's function; workers start with the variables that its file sets."""
+    before = dict(os.environ)
     training = UserTraining(function_spec, settings.device)
     if dict(os.environ) != before:
         engine.close()
@@ -226,16 +216,15 @@ def _natural_evidence(
 def audit_replay(
     function_spec: str,
     settings: AuditSettings,
+    engine: Engine,
     *,
-    out: Path,
     command: str,
-    progress: Progress | None = None,
     stated: Stated | None = None,
 ) -> dict[str, JSON]:
     """Replay a user's training function on all candidates, and hold what it measures against the claim.
 
     Args:
-        function_spec, settings, out, command, progress, stated: As in `audit_training`.
+        function_spec, settings, engine, command, stated: As in `audit_training`.
 
     Returns:
         The report record; its `replay` has all that was measured.
@@ -252,14 +241,12 @@ def audit_replay(
         )
     started = datetime.now(UTC)
     forget_corpora()
-    # Never in this process: the user's code may end it, and an exit code of ours is a verdict.
-    with Engine(out / "store", workers=1, scheduler=settings.scheduler, progress=progress) as engine:
-        training, setup = _loaded(function_spec, settings, engine), settings.setup(())
-        store = engine.store
-        inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
-        payload = ReplayJob(setup=setup, spec=function_spec, included=(True,) * settings.candidates)
-        content = content_digest(setup)
-        record = play_replay(engine, payload, training=training, inputs=inputs, content=content)
+    training, setup = _loaded(function_spec, settings, engine), settings.setup(())
+    store = engine.store
+    inputs = {} if settings.scheduler is None else {SOURCE: training.copied_to(store.scratch_folder())}
+    payload = ReplayJob(setup=setup, spec=function_spec, included=(True,) * settings.candidates)
+    content = content_digest(setup)
+    record = play_replay(engine, payload, training=training, inputs=inputs, content=content)
     store.sweep()
     _, form = judged_record(settings.claim, record, confidence=settings.confidence, stated=stated)
     name = function_spec.rpartition(":")[2]

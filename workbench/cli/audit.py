@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer import Option
 
-from workbench.audit import api
+import workbench
 from workbench.audit.api.choices import DeclaredFamily, HigherIs
 from workbench.audit.api.result import AuditResult
 from workbench.audit.claims import EXAMPLE
@@ -414,7 +414,7 @@ def _audit_scores(options: AuditOptions) -> AuditResult:
     assert options.scores is not None
     with _scores_file(options.scores) as file:
         source = "standard input" if file != options.scores else ""
-        return api.audit_scores(file, source=source, **_given(options, *_MODES["--scores"]))
+        return workbench.audit_scores(file, source=source, **_given(options, *_MODES["--scores"]))
 
 
 @contextmanager
@@ -444,7 +444,7 @@ def _audit_training(options: AuditOptions) -> AuditResult:
     given["corpus_parameters"] = parameters("--corpus-parameter", options.corpus_parameter or [])
     given["stated"] = parameters("--stated", options.stated or [])
     with terminal.progress_display(options.quiet) as progress:
-        return api.audit_training(
+        return workbench.audit_training(
             options.train, **given, out=options.out, progress=progress, announce=_announcing(options)
         )
 
@@ -463,12 +463,12 @@ def _audit_checkpoint(options: AuditOptions) -> AuditResult:
     assert options.checkpoint is not None
     with terminal.progress_display(options.quiet) as progress:
         given = _given(options, *_MODES["--checkpoint"])
-        return api.audit_checkpoint(options.checkpoint, **given, progress=progress)
+        return workbench.audit_checkpoint(options.checkpoint, **given, progress=progress)
 
 
 def _audit_run(options: AuditOptions) -> AuditResult:
     assert options.run is not None
-    return api.audit_run(options.run, **_given(options))
+    return workbench.audit_run(options.run, **_given(options))
 
 
 def _audit_mechanism(options: AuditOptions) -> AuditResult:
@@ -489,7 +489,7 @@ def _audit_mechanism(options: AuditOptions) -> AuditResult:
     if options.attack_parameter:
         given["attack_parameters"] = attack_parameters(options.attack_parameter)
     with terminal.progress_display(options.quiet) as progress:
-        return api.audit(options.mechanism, **given, out=options.out, progress=progress)
+        return workbench.audit(options.mechanism, **given, out=options.out, progress=progress)
 
 
 _RUNS: Mapping[str, Callable[[AuditOptions], AuditResult]] = {

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from workbench.audit import api
+import workbench
 from workbench.audit.claims import EXAMPLE
 from workbench.cli import terminal
 from workbench.cli.display import duration
@@ -88,7 +88,9 @@ def plan(options: PlanOptions) -> int:
     same = ("claim", "attack_strength", "trials", "steps", "sampling_probability", "prior", "fault")
     given = {name: getattr(options, name) for name in (*same, "cost_from", "confidence", "seed")}
     given["games"] = options.game
-    record = api.plan(**{name: value for name, value in given.items() if value not in (None, [])}).record
+    record = workbench.plan(
+        **{name: value for name, value in given.items() if value not in (None, [])}
+    ).record
     with terminal.json_place(options.json) as place:
         if place is not None:
             write_atomically(place, json.dumps(record, indent=1, allow_nan=False) + "\n")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.audit import api
+import workbench
 from workbench.audit.api.training import REPLAYED_CANDIDATES
 from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
@@ -91,7 +91,7 @@ def replay(options: ReplayOptions) -> int:
     _check_outputs(options)
     given = {"claim": options.claim, "device": options.device}
     with terminal.progress_display(options.quiet) as progress:
-        result = api.replay(
+        result = workbench.replay(
             options.function,
             corpus=options.corpus,
             corpus_parameters=parameters("--corpus-parameter", options.corpus_parameter or []),

@@ -117,6 +117,7 @@ def audit_training(
     from workbench.audit import run_training as runner
     from workbench.audit.canaries.run import usual_count
     from workbench.audit.replay.stated import stated_from
+    from workbench.audit.starting import started
 
     spec = spec_of(function)
     held = claimed(claim, released=Released.SCORES)
@@ -163,14 +164,13 @@ def audit_training(
                 announce(line)
 
     call = partial(call_of, "audit_training", function, claim=claim, corpus=corpus, candidates=candidates)
-    with kept_in(out) as folder:
+    with kept_in(out) as folder, started(spec, settings, folder, progress) as engine:
         record = runner.audit_training(
             spec,
             settings,
+            engine,
             runs=runs,
-            out=folder,
             command=command or call(retrain=retrain, seed=seed, out=out),
-            progress=progress,
             replayed=of_updates if replay else None,
             watched=of_updates if count else None,
             canaries=count,
@@ -212,11 +212,10 @@ def replay(
     Raises `InputError`: an argument is unusable, or the function fails. `UnsupportedError`: the claim is not
     one of (epsilon, delta)-DP.
     """
-    from workbench.audit import run_training as runner
-    from workbench.audit.replay.stated import stated_from
     from workbench.audit.settings import embedded_settings
+    from workbench.audit.starting import started
 
-    spec, said = spec_of(function), stated_from(stated)
+    spec = spec_of(function)
     settings = embedded_settings(
         corpus=known("corpus", "corpus", corpus),
         corpus_parameters=parameters_of("corpus_parameters", corpus_parameters),
@@ -225,12 +224,14 @@ def replay(
         seed=seed_of(seed),
         confidence=confidence_of(confidence),
         device=require_device(device),
+        workers=1,
     )
     call = call_of("replay", function, claim=claim, corpus=corpus, candidates=candidates, seed=seed)
-    with kept_in(out) as folder:
-        record = runner.audit_replay(
-            spec, settings, out=folder, command=command or call, progress=progress, stated=said
-        )
+    with kept_in(out) as folder, started(spec, settings, folder, progress) as engine:
+        from workbench.audit.replay.stated import stated_from
+        from workbench.audit.run_training import audit_replay
+
+        record = audit_replay(spec, settings, engine, command=command or call, stated=stated_from(stated))
     return AuditResult(record)
 
 
