@@ -130,6 +130,17 @@ class Later:
         return 1.0
 
 
+class Onesided:
+    name = "one-sided"
+
+    def epsilon(self, event, *, delta):
+        return 1.0
+
+
+def yielding(*, noise_multiplier, sampling_probability, steps, delta):
+    yield 1.0
+
+
 class LaterCalled:
     async def __call__(self, *, noise_multiplier, sampling_probability, steps, delta):
         return 1.0
@@ -331,6 +342,8 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         (f"check {own('later')}", ["by a plain function, not by an `async def`"]),
         (f"check {own('Later')}", ["by a plain function, not by an `async def`"]),
         (f"check {own('later_called')}", ["by a plain function, not by an `async def`"]),
+        (f"check {own('Onesided')}", ["as epsilon(event, delta=, adjacency=): got an unexpected keyword"]),
+        (f"check {own('yielding')}", ["must answer by `return`, not by `yield`"]),
         (f"check {own('nameless')}", ["has `epsilon`, but its `name` is missing"]),
         ("check nope:x", ["cannot import 'nope'"]),
         ("check fails:x", ["cannot import 'fails': RuntimeError: no luck"]),

@@ -157,8 +157,7 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
     names = {parameter.name for parameter in parameters}
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if takes_any or names.issuperset(PARAMETERS):
-        if _is_async(maker):
-            raise _async_error(name)
+        _require_plain(maker, name)
         _require_our_keywords(parameters, name)
         return FunctionAccountant(name=name, function=maker)
     if not any(parameter.default is parameter.empty for parameter in parameters):
@@ -180,29 +179,35 @@ def accountant_of(candidate: Any, name: str) -> Accountant:
 def _is_accountant(candidate: Any, name: str) -> bool:
     """Whether an object has what `Accountant` asks for.
 
-    InputError where its own code fails in the check, or its `epsilon` returns a coroutine.
+    InputError where its own code fails in the check, or its `epsilon` cannot be asked as it will be.
     """
     try:
         is_accountant = isinstance(candidate, Accountant)
-        is_async = is_accountant and _is_async(candidate.epsilon)
+        answers = candidate.epsilon if is_accountant else None
     except Exception as error:
         raise InputError(f"accountant {name!r} cannot be looked at: {error_line(error)}") from error
-    if is_async:
-        raise _async_error(name)
+    if answers is not None:
+        _require_plain(answers, name)
+        try:
+            inspect.signature(answers).bind(None, delta=0.0, adjacency=None)
+        except ValueError:  # It has no signature that Python can read.
+            return is_accountant
+        except TypeError as error:
+            raise InputError(
+                f"accountant {name!r}: `epsilon` cannot be called as epsilon(event, delta=, adjacency=): "
+                f"{error}"
+            ) from error
     return is_accountant
 
 
-def _is_async(function: Any) -> bool:
-    """Whether a call of the function returns a coroutine or an asynchronous generator."""
+def _require_plain(function: Any, name: str) -> None:
+    """InputError for a function whose call returns a coroutine or a generator."""
     called = inspect.getattr_static(type(function), "__call__", None)
-    return any(
-        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
-        for candidate in (function, called)
-    )
-
-
-def _async_error(name: str) -> InputError:
-    return InputError(f"accountant {name!r} must answer by a plain function, not by an `async def`")
+    for candidate in (function, called):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise InputError(f"accountant {name!r} must answer by a plain function, not by an `async def`")
+        if inspect.isgeneratorfunction(candidate):
+            raise InputError(f"accountant {name!r} must answer by `return`, not by `yield`")
 
 
 def _require_our_keywords(parameters: Iterable[inspect.Parameter], name: str) -> None:
