@@ -58,6 +58,7 @@ ALONE = {
     "transcript": ("ferret", "sign_transcript", "--attack-parameter", "sign_transcript.trials=200"),
     "trajectory": ("rldp", "trajectory", "--attack-parameter", "trajectory.trials=40"),
     "consecutive": ("shuffled_dp_sgd", "weight_tidying"),
+    "subset": ("paczero", "subset_posterior", "--attack-parameter", "subset_posterior.trials=60"),
 }
 """Games of trainings of their own, each by itself: mechanism, attack, and further words of the command."""
 
@@ -106,7 +107,8 @@ def of_attack(mechanism: str, attack: str, *more: str) -> dict[str, Any]:
     words = ["--mechanism", mechanism, "--no-control", "--workers", "0", "--attack", attack, *more]
     games = report_of(words)["subjects"][0]["attacks"]
     found = max(games, key=lambda game: float(game["cost"]["seconds"]))
-    return {"seconds": found["cost"]["seconds"], "trials": len(found["scores"])}
+    here = {"machine": machine()["cpu"]}  # Games were added later, and on other machines.
+    return {"seconds": found["cost"]["seconds"], "trials": len(found["scores"]), **here}
 
 
 def table(content: Mapping[str, Any]) -> str:
@@ -126,7 +128,7 @@ def table(content: Mapping[str, Any]) -> str:
     for game, cells in games.items():
         seconds = statistics.median(cell["seconds"] for cell in cells)
         lines += ["", f"[game.{game}]", f"seconds = {seconds:.3g}"]
-        lines += [f"trials = {cells[0]['trials']}"] if "trials" in cells[0] else []
+        lines += [f"{key} = {json.dumps(cells[0][key])}" for key in ("trials", "machine") if key in cells[0]]
         if game == "release":  # Its releases are made at the state that a training ends in.
             lines.append(f"training = {content['mechanism']['membership']['seconds']:.3g}")
     for fault, trainers in SUSPECTED.items():

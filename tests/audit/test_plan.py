@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import workbench
 from workbench.audit import plan
 from workbench.audit.claims import parse_claim
 from workbench.audit.plan import advice, cost_of, plan_record, planned_games
 from workbench.audit.report_file import write_report
 from workbench.audit.run import report_record
 from workbench.core.errors import InputError, UnsupportedError
-from workbench.estimation.judge import judged_subject
+from workbench.estimation.judge import judge, judged_subject
 from workbench.estimation.power import Strength
-from workbench.interfaces import Evidence, Family, GameTerms, Released, Trials
+from workbench.estimation.subset_trials import SubsetEvidence, perfect_log_score
+from workbench.games.subset import SubsetGame
+from workbench.interfaces import Evidence, Family, GameTerms, Released, Trials, VerdictKind
 
 RUN: dict[str, Any] = {"prior": 0.5, "steps": 40, "sampling_probability": 0.1}
 MEASURED = """
@@ -119,6 +122,62 @@ def test_other_currencies_are_planned_where_the_judge_turns_them_into_epsilon() 
     assert record["epsilon"] == pytest.approx(4.377, abs=1e-3)
     with pytest.raises(UnsupportedError, match="tested by its own curve"):
         plan_record(claim, Strength(), planned_games(["weights"], claim, **RUN), **given)
+
+
+def planned_nats(nats: float, subsets: int, *trials: int) -> Any:
+    claim = claim_of(f"nats={nats},secret=candidate-subset")
+    (game,) = planned_games((), claim, **RUN)
+    given: dict[str, Any] = {"trials": trials, "confidence": 0.95, "seed": 0, "subsets": subsets}
+    return plan_record(claim, Strength(), [game], **given)["games"][0]
+
+
+@pytest.mark.parametrize(("nats", "subsets"), [(0.0, 2), (0.1, 2), (1.0, 128), (4.0, 128)])
+def test_nats_are_refuted_with_the_planned_trials_and_not_with_one_fewer(nats: float, subsets: int) -> None:
+    """By the judge itself, on what an adversary who is sure and right shows."""
+    needed = planned_nats(nats, subsets, 100)["needed"][0]["trials"]
+    claim = claim_of(f"nats={nats},secret=candidate-subset")
+
+    def verdict(n: int) -> VerdictKind:
+        evidence = SubsetEvidence(
+            scores=np.ones(n),
+            members=np.arange(n) % 2 == 0,
+            game=SubsetGame().terms(view="values"),
+            attack="subset_posterior",
+            candidates=subsets,
+            record_success=np.ones(n),
+            log_scores=np.full(n, perfect_log_score(subsets)),
+        )
+        return judge(claim, evidence, confidence=0.95, generator=np.random.default_rng(0)).kind
+
+    assert verdict(needed) is VerdictKind.REFUTED
+    assert needed == 4 or verdict(needed - 1) is not VerdictKind.REFUTED
+
+
+def test_nats_beyond_what_an_index_holds_are_never_refuted() -> None:
+    game = planned_nats(5.0, 128, 100)
+    assert (game["needed"][0]["trials"], game["shown"][0]["power"]) == (None, 0.0)
+    assert 4.0 < dict(game["shown"][0]["nats"])[0.95] < game["most"] < 5.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attack_strength": "mu=1"}, "nats are planned for a perfect attack alone, got mu = 1"),
+        ({"games": "membership"}, "does not test claims about candidate-subset"),
+        ({"subsets": 1}, "subsets must be"),
+        ({"claim": "nats=1,secret=record"}, "of nats about a candidate-subset, got mutual information"),
+    ],
+)
+def test_plans_of_nats_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((InputError, UnsupportedError), match=message):
+        workbench.plan(**{"claim": "nats=1,secret=candidate-subset", **changes})
+
+
+def test_a_plan_of_nats_reads_as_one() -> None:
+    found = workbench.plan("nats=1,secret=candidate-subset", trials=100)
+    assert found.sentence.startswith("subset refutes mutual information of at most 1 nats")
+    assert found.bounds["subset", 100] == pytest.approx(4.47, abs=0.01)
+    assert {"nats", "power", "trials"} <= set(found.to_frame().columns)
 
 
 def test_the_seconds_of_a_report_come_before_those_of_the_table(tmp_path: Path) -> None:

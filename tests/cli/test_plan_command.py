@@ -46,7 +46,7 @@ def test_an_attack_too_weak_for_the_claim_is_told(capsys: pytest.CaptureFixture[
     ("words", "message"),
     [
         ("--claim epsilon=1", "claim: adjacency is missing"),
-        ("--claim nats=1,secret=record", "claim: plans are of claims of differential privacy"),
+        ("--claim nats=1,secret=record", "claim: plans are of differential privacy, or of nats"),
         ("--game memberships", "unknown game 'memberships'; did you mean 'membership'?"),
         ("--game subset", "game 'subset' does not test claims about add-remove: leave it out"),
         ("--game membership --game membership", "--game must not repeat"),

@@ -10,21 +10,26 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from workbench.accounting import ApproximateDP
+import numpy as np
+
+from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.report_file import read_report
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, unknown_name
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import error_line
-from workbench.estimation.deciding import implied_epsilon
+from workbench.estimation.deciding import implied_epsilon, mean_tests
 from workbench.estimation.judge import claim_form
+from workbench.estimation.perfect import MOST_TRIALS
 from workbench.estimation.power import Strength, outcomes, trials_for_power
-from workbench.interfaces import Adjacency, Claim, Family, GameTerms, Trials
+from workbench.estimation.searching import smallest_count
+from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score
+from workbench.interfaces import Adjacency, Claim, Family, GameTerms, Secret, Trials
 
 PLAN_SCHEMA = 1
 
@@ -32,7 +37,10 @@ PROBABILITIES = (0.5, 0.95)
 """Of refuting the claim, and of reaching an epsilon, that a plan gives numbers for."""
 
 USUAL = ("membership", "canaries", "weights", "release")
-"""Games that are planned where none is named."""
+"""Games that are planned for claims of differential privacy where none is named."""
+
+SUBSET = "subset"
+"""The game of claims about a candidate subset."""
 
 CANARIES = "canaries"
 """White-box canaries, which `workbench audit --train` plays; no registered game: the code is the user's."""
@@ -59,21 +67,21 @@ def planned_games(
     for name in names:
         if name not in known and name != CANARIES:
             raise unknown_name("game", name, [*known, CANARIES])
-        if claim.about not in _adjacencies(name):
+        if claim.about not in _tested(name):
             raise UnsupportedError(f"game {name!r} does not test claims about {claim.about}: leave it out")
-    chosen = names or [name for name in USUAL if claim.about in _adjacencies(name)]
+    chosen = names or [name for name in (*USUAL, SUBSET) if claim.about in _tested(name)]
     if not chosen:
         raise UnsupportedError(f"no game tests claims about {claim.about}")
     run = {"steps": steps, "sampling_probability": sampling_probability}
     return [_planned_game(name, prior, run) for name in chosen]
 
 
-def _adjacencies(name: str) -> frozenset[Adjacency]:
-    """The pairs of data sets that a game's coin decides between."""
+def _tested(name: str) -> frozenset[Adjacency | Secret]:
+    """What claims that a game tests are about."""
     if name == CANARIES:
         return frozenset({Adjacency.ADD_REMOVE})
     game: Any = registry.create("game", name)
-    return frozenset(game.adjacencies)
+    return frozenset(game.adjacencies | game.secrets)
 
 
 def _planned_game(name: str, prior: float, run: Mapping[str, Any]) -> PlannedGame:
@@ -100,7 +108,7 @@ class Cost:
 
 @lru_cache(maxsize=1)
 def measured() -> Mapping[str, JSON]:
-    """Returns what `benchmarks/plan.py` measured: `machine`, and by name `game` and `fault`."""
+    """Returns what `benchmarks/plan.py` measured: `machine` (of games that name none), `game` and `fault`."""
     return tomllib.loads((files("workbench.data") / "planning.toml").read_text(encoding="utf-8"))
 
 
@@ -119,7 +127,7 @@ def cost_of(game: str, report: Path | None) -> Cost | None:
     return Cost(
         seconds=table["seconds"] / table["trials"],
         training=table.get("training", 0.0),
-        source=f"benchmarks/plan.py: {table['trials']} trials, {measured()['machine']}",
+        source=f"benchmarks/plan.py: {table['trials']} trials, {table.get('machine', measured()['machine'])}",
     )
 
 
@@ -196,20 +204,38 @@ def plan_record(
     confidence: float,
     seed: int,
     report: Path | None = None,
+    subsets: int = 128,
 ) -> dict[str, JSON]:
     """Returns the plan: for each game the trials needed, their cost, and what given numbers of trials show.
 
     Args:
-        claim: Of differential privacy.
-        strength: Of the attack, in a trial of every game.
+        claim: Of differential privacy, or of nats about a candidate subset.
+        strength: Of the attack, in a trial of every game; perfect for nats.
         games: What could be played.
         trials: Numbers of trials to say the reachable epsilons of, each at least 4.
         confidence: Of the verdict.
         seed: Of what is drawn.
         report: An audit's report whose costs are used.
+        subsets: Number M of candidate subsets, for a claim of nats.
 
-    Raises `UnsupportedError`: the judge tests such a claim in another currency in one of the games.
+    Raises `UnsupportedError`: the judge tests such a claim in another currency in one of the games, or the
+    strength is none that such a claim is planned for.
     """
+    common: dict[str, JSON] = {
+        "schema": PLAN_SCHEMA,
+        "kind": "plan",
+        "claim": claim_form(claim),
+        "confidence": confidence,
+        "strength": strength.describe(),
+    }
+    if isinstance(claim.guarantee, MutualInformation):
+        if not strength.is_perfect:
+            raise UnsupportedError(
+                f"attack_strength: nats are planned for a perfect attack alone, got {strength.describe()}"
+            )
+        of_nats = partial(_planned_in_nats, claim.guarantee, trials=trials, confidence=confidence)
+        planned = [of_nats(game, subsets=subsets, cost=cost_of(game.name, report)) for game in games]
+        return common | {"quantity": "nats", "nats": claim.guarantee.nats, "games": planned}
     stated = implied_epsilon(claim.guarantee)
     exact = isinstance(claim.guarantee, ApproximateDP)
     planned, drawn = [], {"confidence": confidence, "seed": seed}
@@ -220,15 +246,57 @@ def plan_record(
                 f"{game.name!r}, which is not planned: leave it out"
             )
         planned.append(_planned(stated, strength, game, trials, cost_of(game.name, report), **drawn))
-    return {
-        "schema": PLAN_SCHEMA,
-        "kind": "plan",
-        "claim": claim_form(claim),
-        "confidence": confidence,
-        "strength": strength.describe(),
+    return common | {
+        "quantity": "epsilon",
         "epsilon": stated.epsilon,
         "delta": stated.delta,
         "games": planned,
+    }
+
+
+def _planned_in_nats(
+    guarantee: MutualInformation,
+    game: PlannedGame,
+    *,
+    trials: Sequence[int],
+    confidence: float,
+    subsets: int,
+    cost: Cost | None,
+) -> dict[str, JSON]:
+    """The game of candidate subsets, an adversary who is always sure and right: nothing of it is random."""
+
+    def evidence(n: int) -> SubsetEvidence:
+        return SubsetEvidence(
+            scores=np.ones(n),
+            members=np.arange(n) % 2 == 0,
+            game=game.terms,
+            attack="planned",
+            candidates=subsets,
+            record_success=np.ones(n),
+            log_scores=np.full(n, perfect_log_score(subsets)),
+        )
+
+    def refutes(n: int) -> bool:
+        tests = mean_tests(guarantee, evidence(n), confidence)
+        return any(test.bound.lower > test.allowed for test in tests)
+
+    tests = mean_tests(guarantee, evidence(4), confidence)
+    count = smallest_count(refutes, start=4, most=MOST_TRIALS) if tests else None
+    seconds = None if count is None or cost is None else cost.training + count * cost.seconds
+    share = 1.0 - (1.0 - confidence) / max(len(tests), 1)
+    shown = []
+    for n in trials:
+        reached = plain(max(0.0, nats_bound(evidence(n), evidence(n).log_scores, share).lower))
+        row = {"trials": n, "power": float(refutes(n))}
+        shown.append(row | {"nats": [[probability, reached] for probability in PROBABILITIES]})
+    return {
+        "name": game.name,
+        "unit": f"{game.unit}, each on one of {subsets} subsets",
+        "terms": plain(game.terms),
+        "most": perfect_log_score(subsets),
+        "needed": [{"probability": p, "trials": count, "seconds": seconds} for p in PROBABILITIES],
+        "shown": shown,
+        "cost": plain(cost),
     }
 
 

@@ -62,6 +62,9 @@ class PlanOptions:
         float, Option(help="Of the release game: probability of a record to be in a step's sample.")
     ] = 1.0
     prior: Annotated[float, Option(help="Probability of the coins of one training.")] = 0.5
+    subsets: Annotated[
+        int, Option(help="Of a claim of nats: candidate subsets, one of which is trained on.")
+    ] = 128
     fault: Annotated[
         str | None,
         Option(help="What you suspect: noise, clip, sampler, normaliser, accountant or side-channel."),
@@ -78,14 +81,24 @@ def plan(options: PlanOptions) -> int:
     """Say how many trials refute a claim, how likely, at what cost, and by which game.
 
     The numbers are the power of the bounds that decide, random coins included: over all coins for a perfect
-    attack, simulated for any other. Fix the number of trials by them before the audit.
+    attack, simulated for any other; nats about a candidate subset are planned for a perfect attack. Fix the
+    number of trials by them before the audit.
 
     Exit code: 0 planned, 2 bad input.
     """
     if options.json is not None:
         require_file_place("--json", options.json)
         require_distinct({"--json": options.json, "--cost-from": options.cost_from})
-    same = ("claim", "attack_strength", "trials", "steps", "sampling_probability", "prior", "fault")
+    same = (
+        "claim",
+        "attack_strength",
+        "trials",
+        "steps",
+        "sampling_probability",
+        "prior",
+        "subsets",
+        "fault",
+    )
     given = {name: getattr(options, name) for name in (*same, "cost_from", "confidence", "seed")}
     given["games"] = options.game
     record = workbench.plan(
@@ -106,18 +119,19 @@ def _print(record: Mapping[str, Any]) -> None:
     style: Any = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False}
     headings = ("game", "trials are", "half of the time", "95 % of the time", "cost of that")
     needed = Table(*headings, title="Trials with which it refutes the claim", **style)
+    quantity = record["quantity"]
     for game in record["games"]:
         half, often = game["needed"]
         cost = "not known" if often["seconds"] is None else duration(often["seconds"])
-        cells = [_trials(game, row, record["epsilon"]) for row in (half, often)]
+        cells = [_trials(game, row, record[quantity]) for row in (half, often)]
         needed.add_row(Text(game["name"]), game["unit"], *cells, "-" if often["trials"] is None else cost)
     console.print(needed)
     headings = ("game", "trials", "half of the time", "95 % of the time", "refutes the claim")
     shown = Table(*headings, title="What so many trials show", **style)
     for game in record["games"]:
         for row in game["shown"]:
-            epsilons = [f"epsilon >= {float(epsilon):.3g}" for _, epsilon in row["epsilon"]]
-            shown.add_row(Text(game["name"]), str(row["trials"]), *epsilons, f"{100 * row['power']:.3g} %")
+            reached = [f"{quantity} >= {float(least):.3g}" for _, least in row[quantity]]
+            shown.add_row(Text(game["name"]), str(row["trials"]), *reached, f"{100 * row['power']:.3g} %")
     console.print(shown)
     for source in dict.fromkeys(game["cost"]["source"] for game in record["games"] if game["cost"]):
         typer.echo(f"Cost in proportion to the trials, from {source}.")

@@ -12,10 +12,13 @@ from workbench.core.errors import ArgumentError, InputError, UnsupportedError, n
 from workbench.core.keys import JSON
 from workbench.core.one_line import object_line
 from workbench.core.results import Result
-from workbench.interfaces import Adjacency, Released
+from workbench.interfaces import Released, Secret
 
 MOST_TRIALS = 100_000
 """Numbers of trials beyond this are simulated for hours."""
+
+
+MOST_SUBSETS = 65_536
 
 
 class PlanResult(Result):
@@ -51,10 +54,15 @@ class PlanResult(Result):
         return 0
 
     @property
+    def quantity(self) -> str:
+        """What trials show: `epsilon`, or `nats` where the claim is of them."""
+        return str(self.record["quantity"])
+
+    @property
     def bounds(self) -> dict[tuple[str, int], float]:
-        """The epsilon that is reached 95 % of the time, by game and number of trials."""
+        """The epsilon, or the nats, reached 95 % of the time, by game and number of trials."""
         return {
-            (row["game"], row["trials"]): row["epsilon"]
+            (row["game"], row["trials"]): row[self.quantity]
             for row in self.rows()
             if row["asked"] == "what trials show" and row["probability"] == 0.95
         }
@@ -65,7 +73,7 @@ class PlanResult(Result):
         for game in self.record["games"]:
             named = {"game": game["name"], "unit": game["unit"]}
             rows += [
-                {**named, "asked": "trials that refute", **row, "epsilon": self.record["epsilon"]}
+                {**named, "asked": "trials that refute", **row, self.quantity: self.record[self.quantity]}
                 for row in game["needed"]
             ]
             rows += [
@@ -75,11 +83,11 @@ class PlanResult(Result):
                     "probability": probability,
                     "trials": row["trials"],
                     "seconds": None,
-                    "epsilon": float(epsilon),
+                    self.quantity: float(reached),
                     "power": row["power"],
                 }
                 for row in game["shown"]
-                for probability, epsilon in row["epsilon"]
+                for probability, reached in row[self.quantity]
             ]
         return [{"power": None, **row} for row in rows]
 
@@ -94,6 +102,7 @@ def plan(
     steps: int = 1,
     sampling_probability: float = 1.0,
     prior: float = 0.5,
+    subsets: int = 128,
     fault: str | None = None,
     cost_from: PathLike | None = None,
     confidence: float = 0.95,
@@ -111,19 +120,22 @@ def plan(
         trials: Numbers of trials to say the reachable epsilons of, 4 to 100,000.
         steps, sampling_probability: Of the run, for the game of releases.
         prior: Of the coins of one training.
+        subsets: Number M of candidate subsets, where the claim is of nats about which was trained on.
         fault: What is suspected: noise, clip, sampler, normaliser, accountant or side-channel.
         cost_from: An audit's report.json whose seconds are used.
         confidence: Of the verdict, in (0.5, 1).
         seed: Of what is simulated.
 
-    Raises `InputError`: an argument is unusable. `UnsupportedError`: the claim is not of differential
-    privacy, or a game does not test it.
+    Raises `InputError`: an argument is unusable. `UnsupportedError`: the claim is of nats about a record, or
+    a game does not test it.
     """
     held = claimed(claim, released=Released.EVERY_UPDATE)
-    if not isinstance(held.about, Adjacency):
+    if held.about is Secret.RECORD:
         raise UnsupportedError(
-            f"claim: plans are of claims of differential privacy, got {held.guarantee.describe()}"
+            "claim: plans are of differential privacy, or of nats about a candidate-subset, got "
+            f"{held.guarantee.describe()}"
         )
+    subsets = whole_number("subsets", subsets, least=2, most=MOST_SUBSETS)
     confidence, seed = confidence_of(confidence), seed_of(seed)
     prior = prior_of(prior)
     run: dict[str, Any] = {
@@ -148,6 +160,13 @@ def plan(
     suspected: Mapping[str, JSON] | None = None if fault is None else advice(fault)
     planned = planned_games(named, held, prior=prior, **run)
     record = plan_record(
-        held, strength, planned, trials=counts, confidence=confidence, seed=seed, report=source
+        held,
+        strength,
+        planned,
+        trials=counts,
+        confidence=confidence,
+        seed=seed,
+        report=source,
+        subsets=subsets,
     )
     return PlanResult(record | ({"fault": suspected} if suspected else {}))
