@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import workbench
-from workbench.accounting import ApproximateDP
+from workbench.accounting import ApproximateDP, Laplace, calibrate
 from workbench.cli.app import main
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.results import Result
@@ -189,7 +189,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: workbench.audit_scores([1, "high"], [0, 1]),
         "scores[1]: must be a number",
     ),
-    "a label of 2": (lambda: workbench.audit_scores([1, 2], [0, 2]), "members[1]: must be 0 or 1, got 2"),
+    "a label of 2": (
+        lambda: workbench.audit_scores([1, 2], [0, 2]),
+        "members[1]: must be 0 or 1, or false or true, got 2",
+    ),
     "one kind of label": (lambda: workbench.audit_scores([1, 2], [1, 1]), "members: all 2 rows are members"),
     "constant scores": (lambda: workbench.audit_scores([1, 1], [1, 0]), "scores is constant"),
     "two lengths": (lambda: workbench.audit_scores([1, 2, 3], [0, 1]), "must have one length"),
@@ -267,10 +270,48 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown game": (lambda: workbench.plan(games="chess"), "unknown game 'chess'"),
     "two questions": (lambda: workbench.certified(**RUN, delta=0.1, epsilon=1), "one alone"),
     "no question": (lambda: workbench.certified(**RUN), "must be given"),
+    "a rate beside an event": (
+        lambda: workbench.certified(Laplace(scale=1), sampling_probability=0.5, delta=0.1),
+        "sampling_probability and event exclude each other, got 0.5",
+    ),
+    "masked scores": (
+        lambda: workbench.audit_scores(np.ma.masked_less(SCORES, np.median(SCORES)), MEMBERS),
+        "is masked: leave it out, or fill it in",
+    ),
+    "integers that are one float": (
+        lambda: workbench.audit_scores(2**62 + np.arange(40), np.arange(40) % 2),
+        "scores has values that floats do not tell apart",
+    ),
+    "a strength twice": (
+        lambda: workbench.plan(attack_strength="mu=1,mu=2"),
+        "attack_strength: 'mu' is given twice",
+    ),
+    "a fault that is no text": (lambda: workbench.plan(fault=3), "fault must be a text, got 3"),
+    "steps of no game": (
+        lambda: workbench.plan(games="membership", steps=100),
+        "steps goes with the game 'release', which is not planned, got 100",
+    ),
+    "subsets of no game": (
+        lambda: workbench.plan(subsets=4),
+        "subsets goes with the game 'subset', which is not planned, got 4",
+    ),
+    "no watched run": (lambda: workbench.audit_run("none.json"), "run 'none.json' cannot be read"),
+    "a study's name without end": (lambda: workbench.report("x" * 5000), "cannot be opened"),
+    "noise that rises": (
+        lambda: calibrate(lambda b: Laplace(scale=1 / b), target_epsilon=1, target_delta=1e-5),
+        "event must be of less epsilon the larger its noise is",
+    ),
+    "a delta below all grids": (
+        lambda: calibrate(target_epsilon=1, target_delta=1e-50),
+        "target_delta must be in [1e-30, 1)",
+    ),
     "no run": (lambda: workbench.certified(delta=0.1), "noise_multiplier must be given"),
     "delta of 2": (lambda: workbench.certified(**RUN, delta=2), "delta must be"),
     "an unknown accountant": (lambda: workbench.check_accountant("none"), "unknown accountant 'none'"),
-    "an accountant that is none": (lambda: workbench.check_accountant(3), "is no function and no accountant"),
+    "an accountant that is none": (
+        lambda: workbench.check_accountant(3),
+        "accountant must be a name, a function or an accountant, got 3",
+    ),
     "an unknown grid": (
         lambda: workbench.check_accountant(own_accountant, grid="big"),
         "grid must be one of",

@@ -46,6 +46,7 @@ try:
     import dp_sgd
     import kept_otherwise
     import of_unknown_epsilon
+    import reads_gradients
 finally:
     sys.path.remove(str(ZOO.parent))
 
@@ -681,6 +682,36 @@ def test_a_fault_of_unknown_epsilon_is_named(name: str) -> None:
     assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
     parts = {fault.part for fault in found.faults}
     assert of_unknown_epsilon.PARTS[name] in parts, found.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "gives_up" else pytest.mark.slow)
+        for name in reads_gradients.SAYS
+    ],
+)
+def test_what_follows_a_noisy_gradient_is_no_leak(name: str) -> None:
+    """Code reads it before replay puts run A's in its place: nothing is known then, and nothing refuted."""
+    found = judged_here(f"{ZOO.with_name('reads_gradients.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+    assert found.faults == ()
+    assert reads_gradients.SAYS[name] in found.verdict.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind", "parts"),
+    [("holds_out", "NOT_REFUTED", []), ("stops_on_held_out", "REFUTED", ["side channel"])],
+)
+def test_a_sampler_among_some_of_the_records_is_no_other_noise(
+    name: str, kind: str, parts: list[str]
+) -> None:
+    found = judged_here(f"{ZOO.with_name('held_out.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == kind, found.verdict.sentence
+    assert [fault.part for fault in found.faults] == parts
 
 
 @pytest.mark.slow

@@ -467,7 +467,7 @@ def file_of(place: Path) -> Path:
     [
         (lambda text: "", "is empty"),
         (lambda text: text[:-9], "line 7 is cut off"),
-        (lambda text: "\x00\x01pickle", "line 1 is cut off"),
+        (lambda text: "\x00\x01pickle", "line 1 is of no watched run, or is cut off"),
         (lambda text: "cos\nsystem\n", "line 1 is not JSON: 'cos'"),
         (lambda text: "[" * 50_000 + "\n", "line 1 is not JSON"),
         (lambda text: '{"watched_run":2}\n', "watched_run must be 1, got 2"),

@@ -7,11 +7,13 @@ import math
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import workbench
 from workbench.accounting import (
     ApproximateDP,
     GaussianDP,
@@ -351,3 +353,10 @@ def test_plots_refuse_what_they_cannot_draw() -> None:
     assert training_plot("t", "dp_sgd", np.array([math.nan, math.nan])) is None
     assert training_plot("t", "dp_sgd", np.array([2.0])) is not None
     assert bounds_plot("b", [], 1.0) is None
+
+
+def test_scores_whose_range_no_float_holds_are_drawn_divided(tmp_path: Path) -> None:
+    members = np.arange(200) % 2 == 0
+    page = tmp_path / "page.html"
+    workbench.audit_scores(np.where(members, 1e308, -1e308), members).save(str(page))
+    assert "scores divided by 1.26765e+30" in page.read_text(encoding="utf-8")

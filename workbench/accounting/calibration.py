@@ -15,9 +15,15 @@ from workbench.accounting.events import gaussian_run
 from workbench.accounting.gaussian import mu_of_epsilon
 from workbench.accounting.searching import smallest_meeting
 from workbench.core.arguments import number, one_of, whole_number
-from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError
 from workbench.core.one_line import object_line
 from workbench.interfaces import Adjacency, Direction
+
+LEAST_DELTA = 1e-30
+"""Below it bounds on epsilon are slow and wide, and a search by them does not end."""
+
+LARGEST_NOISE = 1e9
+"""Beyond it no noise is looked for."""
 
 _FALLS = "epsilon does not rise with the noise of the event that was given (the lower end rests on it)"
 
@@ -45,7 +51,7 @@ def calibrate(
         event: Makes an event of `workbench.accounting`, or dp-accounting's, from a noise in [0.01, 1e9];
             epsilon must not rise with it. Without it, the noise is the multiplier of a `gaussian_run`.
         target_epsilon: Finite, > 0.
-        target_delta: In (0, 1).
+        target_delta: In [1e-30, 1).
         sampling_probability: Of the Gaussian run, in (0, 1].
         steps: Of the Gaussian run, >= 1.
         adjacency: `"add-remove"`, `"replace-one"` or `"zero-out"`.
@@ -61,7 +67,7 @@ def calibrate(
     adjacency = one_of(Adjacency, "adjacency", adjacency)
     direction = require_direction(direction, adjacency)
     target_epsilon = number("target_epsilon", target_epsilon, above=0, below=math.inf)
-    target_delta = number("target_delta", target_delta, above=0, below=1)
+    target_delta = number("target_delta", target_delta, least=LEAST_DELTA, below=1)
     width = number("relative_width", relative_width, least=FINEST_WIDTH, below=1)
     make = _maker(event, sampling_probability, steps)
     options: dict[str, Any] = {
@@ -84,7 +90,12 @@ def calibrate(
             return math.inf
 
     start = -math.log(mu_of_epsilon(target_epsilon, target_delta)) if event is None else 0.0
-    (enough, _), _ = smallest_meeting(partial(end, of="upper"), target_epsilon, start, width / 4)
+    try:
+        (enough, _), _ = smallest_meeting(partial(end, of="upper"), target_epsilon, start, width / 4)
+    except InputError:
+        if event is not None and end(math.log(LARGEST_NOISE), of="lower") > target_epsilon:
+            raise ArgumentError("event", "must be of less epsilon the larger its noise is") from None
+        raise
     found = bounds(enough)
     short = _largest_breaking(partial(end, of="lower"), bounds, target_epsilon, enough, width / 4)
     return Bounds(

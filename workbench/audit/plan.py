@@ -20,9 +20,9 @@ import numpy as np
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.audit.report_file import read_report
 from workbench.core import registry
-from workbench.core.errors import InputError, UnsupportedError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError, unknown_name
 from workbench.core.keys import JSON, plain
-from workbench.core.one_line import error_line
+from workbench.core.one_line import error_line, object_line
 from workbench.estimation.deciding import implied_epsilon, mean_tests
 from workbench.estimation.judge import claim_form
 from workbench.estimation.perfect import MOST_TRIALS
@@ -177,6 +177,8 @@ def advice(fault: str) -> dict[str, JSON]:
     Raises `InputError`: an unknown fault.
     """
     table = measured()
+    if not isinstance(fault, str):
+        raise ArgumentError("fault", f"must be a text, got {object_line(fault)}")
     if fault not in table["fault"]:
         raise unknown_name("fault", fault, table["fault"])
     found = table["fault"][fault]

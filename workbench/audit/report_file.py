@@ -55,6 +55,8 @@ def read_report(path: Path) -> dict[str, JSON]:
     """
     try:
         report: dict[str, JSON] = parsed_json(read_text(path))
+        if not isinstance(report, dict):
+            raise TypeError("it is no object")
         for *_, attack in _attacks(report):
             for name in _ARRAYS:
                 if isinstance(attack[name], dict):

@@ -209,7 +209,9 @@ def _scores(source: Source, column: Column) -> FloatArray:
     for row in np.flatnonzero(~np.isfinite(scores)):
         raise _in_column(source, "score", row=int(row) + 1, message=f": must be finite, got {scores[row]}")
     if np.all(scores == scores[0]):
-        raise _in_column(source, "score", f" is constant ({scores[0]:g} in all {scores.size} rows)")
+        differ = isinstance(column, np.ndarray) and bool((column != column[0]).any())
+        reason = "has values that floats do not tell apart" if differ else "is constant"
+        raise _in_column(source, "score", f" {reason} ({scores[0]:g} in all {scores.size} rows)")
     return scores
 
 
@@ -229,7 +231,8 @@ def _members(source: Source, column: Column) -> BoolArray:
         # str() maps the labels of every file type onto the few spellings that mean zero or one.
         label = _MEMBERS.get(str(value).strip().lower())
         if label is None:
-            raise _in_column(source, "member", row=row, message=f": must be 0 or 1, got {_shown(value)}")
+            message = f": must be 0 or 1, or false or true, got {_shown(value)}"
+            raise _in_column(source, "member", message, row=row)
         members[row - 1] = label
     if members.size and (members.all() or not members.any()):
         only = "members" if members[0] else "non-members"

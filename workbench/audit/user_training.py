@@ -276,7 +276,9 @@ def _absent(records: Sequence[Mapping[str, Any]]) -> str:
     names = [name for name in ("image", "label") if all(record[name] is None for record in records)]
     if not names or not records:
         return ""
-    return f" (these records have no {' and no '.join(names)}: their corpus decides it)"
+    return (
+        f" (these records have no {' and no '.join(names)}: their corpus decides it; corpus digits has both)"
+    )
 
 
 def load_training_function(spec: str) -> TrainingFunction:

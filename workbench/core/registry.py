@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.core.errors import InputError, missing_extra, unknown_name
+from workbench.core.one_line import object_line
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -188,7 +189,7 @@ def create(kind: str, name: str, /, **parameters: Any) -> Any:
         if isinstance(error, InputError) or not parameters:
             raise
         _refuse_types(f"{kind} {name!r}", accepted, parameters)
-        given = ", ".join(f"{key}={value!r}" for key, value in parameters.items())
+        given = ", ".join(f"{key}={object_line(value, 60)}" for key, value in parameters.items())
         raise InputError(f"{kind} {name!r} refuses its parameters ({given}): {error}") from error
 
 

@@ -75,7 +75,11 @@ class Strength:
     @classmethod
     def parse(cls, text: str) -> Strength:
         """Reads `perfect`, `mu=1.5`, or `tpr=0.2,fpr=0.01`. Raises `InputError`: it is none of them."""
-        pairs = dict(part.partition("=")[::2] for part in text.replace(" ", "").split(","))
+        parts = [part.partition("=")[::2] for part in text.replace(" ", "").split(",")]
+        pairs = dict(parts)
+        if len(pairs) < len(parts):
+            twice = next(name for name, _ in parts if [other for other, _ in parts].count(name) > 1)
+            raise InputError(f"{twice!r} is given twice in {one_line(repr(text), longest=60)}")
         try:
             if text.strip() == "perfect":
                 return cls()

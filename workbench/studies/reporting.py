@@ -222,7 +222,7 @@ def report(
     from workbench.studies.study import load_study
 
     checked = number("confidence", confidence, above=0.5, below=1)
-    name = str(study) if isinstance(study, str) else str(path_of("study", study))
+    name = str(path_of("study", study))
     place = _place(name, out)
     if shipped := _shipped(name, profile, place, is_whole=not (only or base)):
         chosen, looks, read = load_study(name, profile=shipped.profile), shipped.looks, shipped.results

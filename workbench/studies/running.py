@@ -304,7 +304,7 @@ def prepare_run(
 
     `fetch`, `build`: do so with words for a reader; None for without. Raises as `run`.
     """
-    name = str(study) if isinstance(study, str) else str(path_of("study", study))
+    name = str(path_of("study", study))
     _check_numbers(workers=workers, limit=limit, try_for=try_for, dry_run=dry_run)
     deciding = yes_or_no("until_decided", until_decided)
     claims = names_of("conclusions", conclusions)

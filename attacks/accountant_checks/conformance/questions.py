@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -177,7 +178,8 @@ _PROTOCOLS: dict[str, Any] = {
 
 def _answer(accountant: Accountant, question: Question) -> Any:
     """Whatever the accountant says to a question that it has a method for."""
-    event, argument, adjacency = question.event, question.argument, question.adjacency
+    # A new event each time, as users make them: what is kept by the id of a former one is wrong for it.
+    event, argument, adjacency = deepcopy(question.event), question.argument, question.adjacency
     if question.quantity == "delta" and isinstance(accountant, DeltaAccountant):
         return accountant.delta(event, epsilon=argument, adjacency=adjacency)
     if question.quantity == "tpr" and isinstance(accountant, TradeoffAccountant):

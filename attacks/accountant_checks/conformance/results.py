@@ -105,7 +105,7 @@ class UnderReport:
         rigorous: Whether the enclosure carries every error.
         confirmed_by: The independent second method that found the same, with its value; empty where this
             under-report was not computed a second time.
-        confirmed_value: The independent method's value (a lower end where it gives two); None without one.
+        confirmed_value: The independent method's value (a lower end where it does not settle); None without.
     """
 
     quantity: str

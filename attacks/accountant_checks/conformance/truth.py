@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.deciding import (
@@ -19,9 +19,6 @@ from workbench.accounting.events import Gaussian, gaussian_run
 from workbench.attacks.accountant_checks.conformance.questions import CalibrationQuestion, Question
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.interfaces import Adjacency
-
-if TYPE_CHECKING:
-    from workbench.attacks.accountant_checks.conformance.second_opinion import Curve
 
 _ERRORS = 5.0
 """A second method decides only where it is so many of its own estimated errors away from the answer."""
@@ -140,15 +137,17 @@ class SecondOpinion:
         method: Its name.
         value: The truth by that method, or a number below it where that does not settle.
         agrees: Whether that is above the answer too.
+        settles: Whether the value is the truth itself.
     """
 
     method: str
     value: float
     agrees: bool
+    settles: bool = True
 
     def describe(self) -> str:
-        """`inversion of the moment generating function: 4.37717810`."""
-        return f"{self.method}: {self.value:.9g}"
+        """`inversion of the moment generating function: 4.37717810`; `above` a value that does not settle."""
+        return f"{self.method}: {'' if self.settles else 'above '}{self.value:.9g}"
 
 
 def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
@@ -176,22 +175,17 @@ def confirmed(question: Question, claimed: float) -> SecondOpinion | None:
         value = delta.value
         if question.quantity == "epsilon" and value > limit and bounds is not None:
             if math.isinf(bounds.lower):
-                return SecondOpinion(method=curve.method, value=at, agrees=True)
+                return SecondOpinion(method=curve.method, value=at, agrees=True, settles=False)
             high = bounds.upper if math.isfinite(bounds.upper) else 2 * bounds.lower + 1
-            value = _epsilon(curve, limit, at, 1.01 * high)
+            try:
+                value = curve.epsilon(limit, at, 1.01 * high)
+            except InconclusiveError:
+                return SecondOpinion(method=curve.method, value=at, agrees=True, settles=False)
         elif question.quantity == "epsilon":
             value = claimed
     except (UnsupportedError, InconclusiveError, FloatingPointError):
         return None
     return SecondOpinion(method=curve.method, value=value, agrees=delta.value > limit)
-
-
-def _epsilon(curve: Curve, delta: float, low: float, high: float) -> float:
-    """The second method's epsilon; `low`, below which it is not, where the method does not settle."""
-    try:
-        return curve.epsilon(delta, low, high)
-    except InconclusiveError:
-        return low
 
 
 def _confirmed_tpr(question: Question, claimed: float) -> SecondOpinion | None:

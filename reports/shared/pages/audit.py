@@ -46,6 +46,10 @@ Pairs = tuple[tuple[str, str], ...]
 View = dict[str, Any]
 """What the template prints of a verdict, bound, metric, game, subject or currency, by its names."""
 
+DIVISOR = 2.0**100
+MOST_DRAWN = 1e300
+"""Larger scores are divided before they are drawn: differences of them may be infinite."""
+
 _LONGEST_VALUE = 300
 
 
@@ -169,22 +173,25 @@ def _attack_view(attack: Mapping[str, JSON], label: str, identifier: str, allowe
         "rules": tuple(rules),
         "details": tuple(details),
         "roc": roc_plot(f"{identifier}-roc", label, scores, members, allowed),
-        "histogram": histogram_plot(f"{identifier}-scores", label, _drawable(scores), members),
+        "histogram": histogram_plot(f"{identifier}-scores", *_drawable(label, scores), members),
         "single_release": single,
     }
 
 
-def _drawable(scores: FloatArray) -> FloatArray:
+def _drawable(label: str, scores: FloatArray) -> tuple[str, FloatArray]:
     """Scores with those that stand for an infinite likelihood ratio put at the ends of the finite ones.
 
-    They would squeeze all others into one bin; a fifth of the range beyond is beyond enough.
+    They would squeeze all others into one bin; a fifth of the range beyond is beyond enough. Scores whose
+    range no float holds are divided, and the label says so.
     """
+    if np.abs(scores).max() > MOST_DRAWN:
+        return f"{label} (scores divided by {DIVISOR:g})", scores / DIVISOR
     finite = scores[np.abs(scores) < CERTAIN]
     if finite.size in (0, scores.size):
-        return scores
+        return label, scores
     low, high = float(finite.min()), float(finite.max())
     gap = 0.2 * (high - low) or 1.0
-    return np.clip(scores, low - gap, high + gap)
+    return label, np.clip(scores, low - gap, high + gap)
 
 
 def _scores(attack: Mapping[str, JSON]) -> tuple[FloatArray, BoolArray]:

@@ -22,7 +22,7 @@ from workbench.accounting.asking import tpr as tpr_of
 from workbench.accounting.certified import RELATIVE_WIDTH
 from workbench.audit.claims import claimed
 from workbench.core.arguments import number, whole_number
-from workbench.core.errors import ArgumentError, UnsupportedError
+from workbench.core.errors import ArgumentError, InputError, UnsupportedError
 from workbench.core.keys import plain
 from workbench.core.one_line import object_line
 from workbench.core.results import Result
@@ -91,7 +91,7 @@ def certified(
     event: object = None,
     *,
     noise_multiplier: float | None = None,
-    sampling_probability: float = 1.0,
+    sampling_probability: float | None = None,
     steps: int | None = None,
     delta: Any = None,
     epsilon: Any = None,
@@ -105,7 +105,7 @@ def certified(
 
     Args:
         event: One of `workbench.accounting`, or dp-accounting's; None for the DP-SGD run of the next three.
-        noise_multiplier, sampling_probability, steps: Of that run.
+        noise_multiplier, sampling_probability, steps: Of that run; probability 1 unless given.
         delta, epsilon, fpr: A number or an array of one of them: delta asks for epsilon, epsilon for delta,
             and a false-positive rate for the largest true-positive rate.
         claim: Of (epsilon, delta)-DP, instead of these: its delta is asked for, and its epsilon compared.
@@ -128,9 +128,8 @@ def certified(
             Adjacency(held.about),
         )
     if len(named) != 1:
-        raise ArgumentError(
-            "delta", f"or epsilon, fpr or claim must be given, and one alone; got {len(named)}"
-        )
+        got = ", ".join(named) or "none"
+        raise InputError(f"one of delta, epsilon, fpr and claim must be given, and one alone; got {got}")
     adjacency = Adjacency.ADD_REMOVE if adjacency is None else adjacency
     quantity, ask = _QUESTIONS[named[0]]
     bounds = ask(
@@ -152,7 +151,7 @@ def _event(event: Any, noise_multiplier: Any, sampling_probability: Any, steps: 
     """The event, or the run of the other arguments."""
     run = {"noise_multiplier": noise_multiplier, "steps": steps}
     if event is not None:
-        for name, value in run.items():
+        for name, value in {**run, "sampling_probability": sampling_probability}.items():
             if value is not None:
                 raise ArgumentError(name, f"and event exclude each other, got {object_line(value)}")
         return event
@@ -161,7 +160,12 @@ def _event(event: Any, noise_multiplier: Any, sampling_probability: Any, steps: 
             raise ArgumentError(name, "must be given where event is not")
     return gaussian_run(
         noise_multiplier=number("noise_multiplier", noise_multiplier, above=0, below=np.inf),
-        sampling_probability=number("sampling_probability", sampling_probability, above=0, most=1),
+        sampling_probability=number(
+            "sampling_probability",
+            1.0 if sampling_probability is None else sampling_probability,
+            above=0,
+            most=1,
+        ),
         steps=whole_number("steps", steps, least=1, most=None),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.audit.api.arguments import ClaimLike, PathLike, confidence_of, prior_of, seed_of
 from workbench.audit.claims import EXAMPLE, claimed
@@ -14,11 +14,15 @@ from workbench.core.one_line import object_line
 from workbench.core.results import Result
 from workbench.interfaces import Released, Secret
 
+if TYPE_CHECKING:
+    from workbench.audit.plan import PlannedGame
+
 MOST_TRIALS = 100_000
 """Numbers of trials beyond this are simulated for hours."""
 
 
-MOST_SUBSETS = 65_536
+SUBSETS, MOST_SUBSETS = 128, 65_536
+"""Candidate subsets of which one is trained on: PACZero's own, and its most."""
 
 
 class PlanResult(Result):
@@ -102,7 +106,7 @@ def plan(
     steps: int = 1,
     sampling_probability: float = 1.0,
     prior: float = 0.5,
-    subsets: int = 128,
+    subsets: int = SUBSETS,
     fault: str | None = None,
     cost_from: PathLike | None = None,
     confidence: float = 0.95,
@@ -159,6 +163,7 @@ def plan(
         raise ArgumentError("attack_strength", f": {error}") from error
     suspected: Mapping[str, JSON] | None = None if fault is None else advice(fault)
     planned = planned_games(named, held, prior=prior, **run)
+    _require_used(planned, run=run, subsets=subsets)
     record = plan_record(
         held,
         strength,
@@ -170,3 +175,13 @@ def plan(
         subsets=subsets,
     )
     return PlanResult(record | ({"fault": suspected} if suspected else {}))
+
+
+def _require_used(planned: Sequence[PlannedGame], *, run: Mapping[str, Any], subsets: int) -> None:
+    """Refuses what was given for a game that is not planned."""
+    of_games = {"release": run, "subset": {"subsets": subsets}}
+    usual = {"steps": 1, "sampling_probability": 1.0, "subsets": SUBSETS}
+    for game, given in of_games.items():
+        for name, value in given.items():
+            if value != usual[name] and game not in [one.name for one in planned]:
+                raise ArgumentError(name, f"goes with the game {game!r}, which is not planned, got {value:g}")

@@ -46,8 +46,10 @@ class Silence:
         self._lock = threading.RLock()
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
-        self.share, self.still, self.disturbs, self.quiet = 0.0, False, False, frozenset[int]()
-        self.disturbs_single = False
+        self.shares: Sequence[float] = (0.0,)
+        self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
+        self.disturbs_single = self.disturbs_parts = False
+        self._parts: dict[int, Tensor] = {}
         self._single, self._states = 0, _global_states()
         self.choices = 0
         self._coins: list[Tensor] = []
@@ -57,6 +59,11 @@ class Silence:
         self._known: set[int] = set()
         self._held: list[object] = []
         self._initial: list[object] = []
+
+    @property
+    def share(self) -> float:
+        """How much of the noise of this step is left."""
+        return self.shares[min(self._watch.step(), len(self.shares) - 1)]
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
@@ -126,12 +133,17 @@ class Silence:
     def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
         """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each.
 
-        Single ones are so many between two steps.
+        Single ones are so many between two steps. Fewer than the records, but half of them or more, are those
+        of a sampler among some of them (others are held out) if they are compared before the next step.
         """
         size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
         if size == 1 and not in_place and self._records > 1:
             self._single += 1
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
+        if isinstance(drawn, Tensor) and self._records <= 2 * size < 2 * self._records and not in_place:
+            self._coins = [*self._coins[-1:], drawn]
+            self._parts[drawn.data_ptr()] = drawn
+            return self._disturbed(drawn, is_uniform=True) if self.disturbs_parts else drawn
         if size == 0 or size % self._records:
             return self._met(drawn, in_place=in_place, is_normal=False)
         if isinstance(drawn, Tensor):
@@ -161,6 +173,9 @@ class Silence:
         in_place = name.endswith("_") and bool(args) and isinstance(args[0], torch.nn.Parameter)
         if name in COMPARISONS and any(map(self._is_coins, args)):
             self._chose(drawn)
+            for one in args:
+                if isinstance(one, Tensor):
+                    self._parts.pop(one.data_ptr(), None)
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
@@ -208,6 +223,9 @@ class Silence:
         if self._single % self._records:
             self._watch.single()
         self._single = 0
+        for _ in self._parts:
+            self._watch.part()
+        self._parts.clear()
         states = _global_states()
         if self._states != states:
             self._watch.unheard()

@@ -175,7 +175,7 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             f"what records add together is not what each adds ({100 * run.together:.3g} % apart): a record "
             "changes what others add, or whether they take part",
             run.together > (ROUNDED if run.coarse or run.by_weights else NOT_ADDED)
-            and not (run.same_norm or run.leaks or is_steered or run.follows_contents),
+            and not (run.same_norm or run.leaks or is_steered or run.follows_contents or run.is_bent),
         ),
         (
             "clip",

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from workbench.audit.replay.crafts import Craft, overflowing
-from workbench.audit.replay.leaks import leak_of
+from workbench.audit.replay.leaks import leak_of, other_state
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
+
+OTHER_NOISE: tuple[Callable[[int], float], ...] = (
+    lambda step: 1.0,
+    lambda step: -1.0,
+    lambda step: 100.0,
+    lambda step: -100.0,
+    lambda step: 2.0 ** (step % 10),
+    lambda step: 2.0 ** -(step % 10),
+    lambda step: 10.0 * (-1.0) ** step,
+    lambda step: 10.0 * (-1.0) ** (step // 2),
+)
+"""What the noise of a step, counted from 0, is multiplied by, to turn what the code decides by it."""
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -52,6 +64,22 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
         if version.layouts == b.layouts and (leak := leak_of(b, version)) is not None:
             return share, replace(leak, records=len(others))
     return share, None
+
+
+def reads_early(runs: Runs, a: Recording, b: Recording) -> bool:
+    """Whether more than updates follows the gradients that the code reads before run A's take their place.
+
+    With other noise, the records the same, everything else is as in run B, unless the code reads the noisy
+    gradient. What it decides by that is paid for; of run B and C it reads sums without noise.
+    """
+    for noise in OTHER_NOISE:
+        try:
+            run = runs(forced=a, share=[noise(step) for step in range(a.steps + 1)])
+        except InputError:  # As where it refuses numbers so large: it reads them.
+            return True
+        if run.draws != b.draws or leak_of(b, run) is not None or other_state(b, run) is not None:
+            return True
+    return False
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

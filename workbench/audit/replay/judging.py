@@ -392,6 +392,17 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
         reasons.append(
             "records that are each in one step of an epoch, in batches that vary, have no bound here"
         )
+    if run.is_bent:
+        reasons.append(
+            "half of the noise, turned round, does not move the updates half as far back "
+            f"({100 * run.bent:.2g} % off): something clips or rounds them, or they follow gradients that "
+            "the code read before a step"
+        )
+    if run.reads_early:
+        reasons.append(
+            "more than the updates follows gradients that the code reads before the step, where replay has "
+            "not put the run's own yet, so that what else a record changes is not known"
+        )
     if run.elsewhere and (run.leaks or moves_all_a_little(run, sampler)):
         reasons.append("what else reads the records may be paid for by the other noise that is drawn")
     seen, cells = int((run.present & run.compared).sum()), int(run.compared.sum())

@@ -20,12 +20,12 @@ from torch import Tensor
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
-from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
+from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, reads_early, together
 from workbench.audit.replay.leaks import difference, leak_of, other_state
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
-    is_linear,
+    bent,
     is_repeated,
     is_told,
     noise_of,
@@ -53,6 +53,9 @@ NEGLIGIBLE = 1e-5
 
 STRAIGHT = 1e-3
 """Two updates on copies of one record whose directions differ by less have no noise."""
+
+MOST_BENT = 0.1
+"""Updates that noise bends further are refused."""
 
 TURNED = 0.05
 """An update on copies that differs by more in any step, as where some steps are public, has noise."""
@@ -121,10 +124,12 @@ def measured(
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     a, b, scores_repeat = own_runs(runs)
     noise = noise_of(a, b)
-    if noise.values and not is_linear(a, runs(forced=a, like=a, share=0.5), b):
+    bend = bent(a, runs(forced=a, like=a, share=-0.5), b) if noise.values else 0.0
+    if not bend <= MOST_BENT:
         raise RefusedError(
-            "half of the noise does not move the updates half as far: something clips, rescales or rounds "
-            "them after the noise, or follows earlier noisy gradients (Adam's moments, a clipping norm)"
+            "half of the noise, turned round, does not move the updates half as far back: something clips, "
+            "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
+            "clipping norm)"
         )
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
@@ -182,6 +187,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
+        bent=bend,
         coarse=_is_coarse(b),
         **shown,
     )
@@ -435,6 +441,7 @@ def _of_records(
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
     apart, leak = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, None)
     leaks = shown.leaks or ([] if leak is None else [leak])
+    early = bool(noise.values and (leaks or shown.state)) and reads_early(runs, a, b)
     copied = [
         any(
             is_told(copy, noise, own, version, agree)
@@ -453,8 +460,9 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
-        "leaks": tuple(leaks),
-        "state": shown.state,
+        "leaks": () if early else tuple(leaks),
+        "state": "" if early else shown.state,
+        "reads_early": early,
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,

@@ -12,6 +12,9 @@ from scipy.stats import chi2
 
 from workbench.interfaces import BoolArray, FloatArray
 
+BENT = 1e-4
+"""Of `Measured.bent`: more than sums of 32 bits round."""
+
 WEAK = 0.1
 """A record moves an update weakly by less than this part of the most: it may be left over from before."""
 
@@ -97,6 +100,10 @@ class Measured:
         leaks: What left the training past the noise.
         state: What the optimizer keeps otherwise at the end where a record is replaced, by its name, although
             nothing leaks; empty where it keeps the same.
+        bent: How far half of the noise, turned round, is from moving an update half as far back, over half of
+            the noise.
+        reads_early: Whether more than updates follows the gradients that the code reads before run A's take
+            their place: then it is not known what leaks.
         failed: What the user's code said of crafts that it cannot train on.
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
@@ -155,6 +162,8 @@ class Measured:
     naked: tuple[str, ...]
     leaks: tuple[Leak, ...]
     state: str
+    bent: float = 0.0
+    reads_early: bool = False
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
     elsewhere: int = 0
@@ -162,6 +171,11 @@ class Measured:
     by_weights: bool = False
     coarse: bool = False
     scores_repeat: bool = True
+
+    @property
+    def is_bent(self) -> bool:
+        """Whether noise moves some update in another way than sums of 32 bits round."""
+        return self.bent > BENT and not (self.coarse or self.by_weights)
 
     @property
     def repeats_noise(self) -> bool:

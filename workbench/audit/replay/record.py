@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -29,7 +29,7 @@ def recorded(
     records: int,
     forced: Recording | None = None,
     like: Recording | None = None,
-    share: float = 0.0,
+    share: float | Sequence[float] = 0.0,
     still: bool = False,
     disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
@@ -47,7 +47,7 @@ def recorded(
         records: Number of records that it trains on.
         forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
-        share: How much of the noise is left, from 0 to 1.
+        share: How much of the noise is left; 1 for all of it, one for each step or one for all.
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
             forced: they follow from no record.
@@ -83,8 +83,10 @@ def recorded(
             sizes = {size for layout in forced.layouts for size in layout.sizes}
             sizes |= {sum(layout.sizes) for layout in forced.layouts}
             noise = Silence(watch, shapes, frozenset(sizes), records)
-            noise.share, noise.still, noise.disturbs, noise.quiet = share, still, disturbs, quiet
+            noise.shares = share if isinstance(share, Sequence) else (share,)
+            noise.still, noise.disturbs, noise.quiet = still, disturbs, quiet
             noise.disturbs_single = disturbs and like is not None and like.has_single
+            noise.disturbs_parts = disturbs and like is not None and like.has_parts
             watch.silence = noise
             stack.enter_context(heard_by(noise))
         try:

@@ -323,6 +323,11 @@ class Watch:
         self._kept.has_single = True
         self.elsewhere()
 
+    def part(self) -> None:
+        """Count uniform numbers for some of the records that no sampler compares."""
+        self._kept.has_parts = True
+        self.elsewhere()
+
     def note(self, kind: str, drawn: Any) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1

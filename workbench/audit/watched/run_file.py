@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.core.errors import InputError
+from workbench.core.errors import ArgumentError, InputError
 from workbench.core.inputs import require_regular
 from workbench.core.keys import JSON
 from workbench.core.one_line import one_line
@@ -138,36 +138,43 @@ def _is_ours(path: Path) -> bool:
         return file.read(15).startswith(b'{"watched_run":')
 
 
-def read_run(path: Path, flag: str = "--run") -> WatchedRun:
+def read_run(path: Path) -> WatchedRun:
     """Read the file of a watched run.
 
     Raises:
         InputError: the file cannot be read, is damaged, or its last line is cut off; one line says where.
     """
+    try:
+        return _read_run(path)
+    except OSError as error:
+        raise ArgumentError("run", f"{str(path)!r} cannot be read: {error.strerror}") from error
+    except InputError as error:
+        raise ArgumentError("run", str(error)) from error
+
+
+def _read_run(path: Path) -> WatchedRun:
     steps: list[Step] = []
     header, end = None, ""
-    try:
-        require_regular(path)
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST_LINE):
-                number += 1
-                place = f"{flag} {str(path)!r}, line {number}"
-                if not line.endswith(b"\n"):
-                    raise InputError(f"{place} is cut off after {len(line):,} bytes")
-                if end:
-                    raise InputError(f"{place} comes after the end of the run")
-                form = _object(line, place)
-                if header is None:
-                    header = _header(form, place)
-                elif "end" in form:
-                    end = _text(form, "end", place) or "?"
-                else:
-                    steps.append(_step(form, len(steps) + 1, place))
-    except OSError as error:
-        raise InputError(f"{flag} {str(path)!r} cannot be read: {error.strerror}") from error
+    require_regular(path)
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            place = f"{str(path)!r}, line {number}"
+            if not line.endswith(b"\n"):
+                alone = " is of no watched run, or" if header is None else ""
+                raise InputError(f"{place}{alone} is cut off after {len(line):,} bytes")
+            if end:
+                raise InputError(f"{place} comes after the end of the run")
+            form = _object(line, place)
+            if header is None:
+                header = _header(form, place)
+            elif "end" in form:
+                end = _text(form, "end", place) or "?"
+            else:
+                steps.append(_step(form, len(steps) + 1, place))
     if header is None:
-        raise InputError(f"{flag} {str(path)!r} is empty")
+        raise InputError(f"{str(path)!r} is empty")
     return WatchedRun(header=header, steps=steps, end=end)
 
 

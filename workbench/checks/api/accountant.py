@@ -12,6 +12,8 @@ from typing import Any
 from workbench.checks.accountants import Accountant, accountant_of, load_accountant
 from workbench.checks.conformance import breaks, is_unsettled, suite
 from workbench.core.arguments import names_of, number, one_of, whole_number, yes_or_no
+from workbench.core.errors import ArgumentError
+from workbench.core.one_line import object_line
 from workbench.core.results import Result
 from workbench.execution.engine import Progress
 
@@ -171,5 +173,8 @@ def _loaded(accountant: Any) -> tuple[Accountant, str]:
     """The accountant, and what it is called."""
     if isinstance(accountant, str):
         return load_accountant(accountant), accountant
+    if not callable(accountant) and not hasattr(accountant, "epsilon"):
+        reason = f"must be a name, a function or an accountant, got {object_line(accountant)}"
+        raise ArgumentError("accountant", reason)
     name = getattr(accountant, "name", None) or getattr(accountant, "__name__", type(accountant).__name__)
     return accountant_of(accountant, str(name)), str(name)

@@ -1,0 +1,43 @@
+"""Trainers that hold out a fifth of the records, and sample among the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+sys.path.append(str(Path(__file__).parent))
+from dp_sgd import Records, Trainer, tensors
+
+
+class HoldsOut(Trainer):
+    """Correct: the held-out records are not looked at."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        held = len(records) // 5
+        self.held, self.best, self.worse = tensors(records[:held]), float("inf"), 0
+        return super().__call__(records[held:], seed)
+
+
+class StopsOnHeldOut(HoldsOut):
+    """Wrong: nothing more is learned once the held-out records' loss has risen three times."""
+
+    def after(self, step: int) -> None:
+        images, labels = self.held
+        with torch.no_grad():
+            loss = float(functional.cross_entropy(self.network(images), labels))
+        self.worse = self.worse if loss <= self.best else self.worse + 1
+        self.best = min(self.best, loss)
+        if self.worse == 3:
+            self.stepping.param_groups[0]["lr"] = 0.0
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.stepping = super().optimizer()
+        return self.stepping
+
+
+holds_out, stops_on_held_out = HoldsOut(), StopsOnHeldOut()
