@@ -703,12 +703,14 @@ def test_what_follows_a_noisy_gradient_is_no_leak(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "parts"),
-    [("holds_out", "NOT_REFUTED", []), ("stops_on_held_out", "REFUTED", ["side channel"])],
+    [
+        ("holds_out", "NOT_REFUTED", []),
+        ("stops_on_held_out", "REFUTED", ["side channel"]),
+        ("shuffled_with_a_rest", "REFUTED", ["sampler"]),
+    ],
 )
-def test_a_sampler_among_some_of_the_records_is_no_other_noise(
-    name: str, kind: str, parts: list[str]
-) -> None:
-    found = judged_here(f"{ZOO.with_name('held_out.py')}:{name}")
+def test_samplers_of_some_records_and_with_a_rest_are_known(name: str, kind: str, parts: list[str]) -> None:
+    found = judged_here(f"{ZOO.with_name('samplers.py')}:{name}")
     assert isinstance(found, Replayed)
     assert found.verdict.kind == kind, found.verdict.sentence
     assert [fault.part for fault in found.faults] == parts

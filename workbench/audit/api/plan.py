@@ -22,7 +22,7 @@ MOST_TRIALS = 100_000
 
 
 SUBSETS, MOST_SUBSETS = 128, 65_536
-"""Candidate subsets of which one is trained on: PACZero's own, and its most."""
+"""Candidate subsets of which one is trained on: as many as usual, and the most."""
 
 
 class PlanResult(Result):

@@ -126,7 +126,9 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     # Samples that are the same under another seed are counted once.
     different = {sizes.tobytes(): sizes for sizes in counts}.values()
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
-    is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and len(set(counted)) == 1)
+    # Under all seeds the same: those of epochs, of which the last may be smaller.
+    is_fixed = len(different) == 1 and len(set(counted)) <= 2
+    is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and is_fixed)
     if not is_whole or max(counted) > len(runs.records):
         every = np.array([known.get(step, -1) for step in range(a.steps)])
         lengths_of_some = lengths_of_one(runs, a, first, pair, every)

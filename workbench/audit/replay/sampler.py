@@ -73,7 +73,9 @@ def sampler_of(
         chance = (1 - 1 / batches) ** (batches - 1)
         if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
             share = 1 / batches
-            # Records that are each drawn a step of their own make batches of many sizes.
+            # Records that are each drawn a step of their own make batches of many sizes. Where the last batch
+            # is smaller, equal chances of all batches tell the least: divergences are convex in the chances,
+            # and symmetric.
             kind = "shuffled epochs" if 0 < len(set(sizes)) <= MOST_SIZES else "one of each epoch's steps"
             return Sampler(kind=kind, rate=share, lower=share, upper=share, batches=batches)
     each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])

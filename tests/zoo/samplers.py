@@ -1,4 +1,4 @@
-"""Trainers that hold out a fifth of the records, and sample among the others."""
+"""Trainers at (1, 1e-5) whose samplers leave some records out, or the last batch of an epoch smaller."""
 
 from __future__ import annotations
 
@@ -40,4 +40,14 @@ class StopsOnHeldOut(HoldsOut):
         return self.stepping
 
 
-holds_out, stops_on_held_out = HoldsOut(), StopsOnHeldOut()
+class ShuffledWithARest(Trainer):
+    """Wrong: epochs of seven batches, the last of them smaller, under the noise of samples of a tenth."""
+
+    def batch(self, step: int) -> Tensor:
+        if step % 7 == 0:
+            self.order = torch.randperm(len(self.labels), generator=self.generator)
+        size = -(-len(self.labels) // 7) + 1
+        return self.order[step % 7 * size : (step % 7 + 1) * size]
+
+
+holds_out, stops_on_held_out, shuffled_with_a_rest = HoldsOut(), StopsOnHeldOut(), ShuffledWithARest()
