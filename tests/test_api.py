@@ -295,6 +295,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: workbench.plan(subsets=4),
         "subsets goes with the game 'subset', which is not planned, got 4",
     ),
+    "a prior of no game": (
+        lambda: workbench.plan(games="release", prior=0.2),
+        "prior goes with games of one training, none of which is planned, got 0.2",
+    ),
+    "a fault of a subset": (
+        lambda: workbench.plan("nats=1,secret=candidate-subset", fault="noise"),
+        "fault goes with a claim of differential privacy, got 'noise'",
+    ),
+    "a list of integers that are one float": (
+        lambda: workbench.audit_scores([2**62 + i for i in range(40)], np.arange(40) % 2),
+        "scores has values that floats do not tell apart",
+    ),
     "no watched run": (lambda: workbench.audit_run("none.json"), "run 'none.json' cannot be read"),
     "a study's name without end": (lambda: workbench.report("x" * 5000), "cannot be opened"),
     "noise that rises": (

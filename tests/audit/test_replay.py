@@ -706,6 +706,7 @@ def test_what_follows_a_noisy_gradient_is_no_leak(name: str) -> None:
     [
         ("holds_out", "NOT_REFUTED", []),
         ("stops_on_held_out", "REFUTED", ["side channel"]),
+        ("rate_by_votes", "UNDECIDED", ["side channel"]),
         ("shuffled_with_a_rest", "REFUTED", ["sampler"]),
     ],
 )

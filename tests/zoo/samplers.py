@@ -40,6 +40,25 @@ class StopsOnHeldOut(HoldsOut):
         return self.stepping
 
 
+class RateByVotes(Trainer):
+    """Correct: other records, half of all, once vote on the rate by randomised response (0.2-DP)."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        half = len(records) // 2
+        _, self.voters = tensors(records[:half])
+        return super().__call__(records[half:], seed)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.stepping = super().optimizer()
+        return self.stepping
+
+    def after(self, step: int) -> None:
+        if step == 20:
+            turned = torch.rand(len(self.voters), generator=self.generator) < 0.45
+            rate = 0.5 * float(((self.voters < 5) ^ turned).float().mean())
+            self.stepping.param_groups[0]["lr"] = rate
+
+
 class ShuffledWithARest(Trainer):
     """Wrong: epochs of seven batches, the last of them smaller, under the noise of samples of a tenth."""
 
@@ -50,4 +69,5 @@ class ShuffledWithARest(Trainer):
         return self.order[step % 7 * size : (step % 7 + 1) * size]
 
 
-holds_out, stops_on_held_out, shuffled_with_a_rest = HoldsOut(), StopsOnHeldOut(), ShuffledWithARest()
+holds_out, stops_on_held_out, rate_by_votes = HoldsOut(), StopsOnHeldOut(), RateByVotes()
+shuffled_with_a_rest = ShuffledWithARest()

@@ -13,7 +13,7 @@ from workbench.accounting.directions import require_direction
 from workbench.accounting.dp_events import event_of
 from workbench.accounting.events import gaussian_run
 from workbench.accounting.gaussian import mu_of_epsilon
-from workbench.accounting.searching import smallest_meeting
+from workbench.accounting.searching import HIGHEST, smallest_meeting
 from workbench.core.arguments import number, one_of, whole_number
 from workbench.core.errors import ArgumentError, InputError, UnsupportedError
 from workbench.core.one_line import object_line
@@ -21,9 +21,6 @@ from workbench.interfaces import Adjacency, Direction
 
 LEAST_DELTA = 1e-30
 """Below it bounds on epsilon are slow and wide, and a search by them does not end."""
-
-LARGEST_NOISE = 1e9
-"""Beyond it no noise is looked for."""
 
 _FALLS = "epsilon does not rise with the noise of the event that was given (the lower end rests on it)"
 
@@ -93,7 +90,7 @@ def calibrate(
     try:
         (enough, _), _ = smallest_meeting(partial(end, of="upper"), target_epsilon, start, width / 4)
     except InputError:
-        if event is not None and end(math.log(LARGEST_NOISE), of="lower") > target_epsilon:
+        if event is not None and end(HIGHEST, of="lower") > target_epsilon:
             raise ArgumentError("event", "must be of less epsilon the larger its noise is") from None
         raise
     found = bounds(enough)

@@ -12,7 +12,7 @@ from workbench.core.errors import InconclusiveError, InputError
 SLACK = 2e-4
 """Relative width to which the smallest sufficient noise is bracketed."""
 
-_LOWEST, _HIGHEST = math.log(1e-2), math.log(1e9)
+_LOWEST, HIGHEST = math.log(1e-2), math.log(1e9)
 
 Known: TypeAlias = tuple[float, float]
 """A log noise and the function's value there."""
@@ -62,7 +62,7 @@ def root(function: Callable[[float], float], start: float) -> float:
     """
     start = number("start", start, above=-math.inf, below=math.inf)
     x0, y0 = start, function(start)
-    x1 = min(max(x0 + min(max(y0 / 1.5, -1.0), 1.0), _LOWEST), _HIGHEST)
+    x1 = min(max(x0 + min(max(y0 / 1.5, -1.0), 1.0), _LOWEST), HIGHEST)
     for _ in range(8):
         y1 = function(x1)
         if abs(y1) < 1e-4 or x1 == x0:
@@ -70,8 +70,8 @@ def root(function: Callable[[float], float], start: float) -> float:
         slope = (y1 - y0) / (x1 - x0)
         if not (math.isfinite(slope) and slope < -1e-3):
             break
-        x0, y0, x1 = x1, y1, min(max(x1 - min(max(y1 / slope, -1.0), 1.0), _LOWEST), _HIGHEST)
-    low, high = _LOWEST, _HIGHEST
+        x0, y0, x1 = x1, y1, min(max(x1 - min(max(y1 / slope, -1.0), 1.0), _LOWEST), HIGHEST)
+    low, high = _LOWEST, HIGHEST
     for _ in range(16):
         middle = (low + high) / 2
         low, high = (low, middle) if function(middle) <= 0 else (middle, high)
@@ -85,7 +85,7 @@ def _bracket(upper: Callable[[float], float], target: float, start: float) -> tu
     sign = 1 if value > target else -1
     while True:
         before = (at, value)
-        at = min(max(at + sign * step, _LOWEST), _HIGHEST)
+        at = min(max(at + sign * step, _LOWEST), HIGHEST)
         if at == before[0]:
             break
         value = upper(at)

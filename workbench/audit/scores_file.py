@@ -209,7 +209,7 @@ def _scores(source: Source, column: Column) -> FloatArray:
     for row in np.flatnonzero(~np.isfinite(scores)):
         raise _in_column(source, "score", row=int(row) + 1, message=f": must be finite, got {scores[row]}")
     if np.all(scores == scores[0]):
-        differ = isinstance(column, np.ndarray) and bool((column != column[0]).any())
+        differ = any(type(value) is not str and value != column[0] for value in column)
         reason = "has values that floats do not tell apart" if differ else "is constant"
         raise _in_column(source, "score", f" {reason} ({scores[0]:g} in all {scores.size} rows)")
     return scores

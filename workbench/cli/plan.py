@@ -133,6 +133,11 @@ def _print(record: Mapping[str, Any]) -> None:
             reached = [f"{quantity} >= {float(least):.3g}" for _, least in row[quantity]]
             shown.add_row(Text(game["name"]), str(row["trials"]), *reached, f"{100 * row['power']:.3g} %")
     console.print(shown)
+    if quantity == "nats":
+        typer.echo(
+            "It is refuted by the share of right guesses about records, or by nats about the index: by what "
+            "first exceeds what the claim allows."
+        )
     for source in dict.fromkeys(game["cost"]["source"] for game in record["games"] if game["cost"]):
         typer.echo(f"Cost in proportion to the trials, from {source}.")
     if "fault" in record:

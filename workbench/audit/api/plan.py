@@ -12,7 +12,7 @@ from workbench.core.errors import ArgumentError, InputError, UnsupportedError, n
 from workbench.core.keys import JSON
 from workbench.core.one_line import object_line
 from workbench.core.results import Result
-from workbench.interfaces import Released, Secret
+from workbench.interfaces import Adjacency, Released, Secret, Trials
 
 if TYPE_CHECKING:
     from workbench.audit.plan import PlannedGame
@@ -163,7 +163,9 @@ def plan(
         raise ArgumentError("attack_strength", f": {error}") from error
     suspected: Mapping[str, JSON] | None = None if fault is None else advice(fault)
     planned = planned_games(named, held, prior=prior, **run)
-    _require_used(planned, run=run, subsets=subsets)
+    _require_used(planned, run=run, subsets=subsets, prior=prior)
+    if suspected is not None and not isinstance(held.about, Adjacency):
+        raise ArgumentError("fault", f"goes with a claim of differential privacy, got {fault!r}")
     record = plan_record(
         held,
         strength,
@@ -177,7 +179,9 @@ def plan(
     return PlanResult(record | ({"fault": suspected} if suspected else {}))
 
 
-def _require_used(planned: Sequence[PlannedGame], *, run: Mapping[str, Any], subsets: int) -> None:
+def _require_used(
+    planned: Sequence[PlannedGame], *, run: Mapping[str, Any], subsets: int, prior: float
+) -> None:
     """Refuses what was given for a game that is not planned."""
     of_games = {"release": run, "subset": {"subsets": subsets}}
     usual = {"steps": 1, "sampling_probability": 1.0, "subsets": SUBSETS}
@@ -185,3 +189,7 @@ def _require_used(planned: Sequence[PlannedGame], *, run: Mapping[str, Any], sub
         for name, value in given.items():
             if value != usual[name] and game not in [one.name for one in planned]:
                 raise ArgumentError(name, f"goes with the game {game!r}, which is not planned, got {value:g}")
+    if prior != 0.5 and all(one.terms.trials is not Trials.ONE_RUN for one in planned):
+        raise ArgumentError(
+            "prior", f"goes with games of one training, none of which is planned, got {prior:g}"
+        )

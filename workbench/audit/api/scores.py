@@ -151,7 +151,7 @@ def _column(name: str, values: Any) -> Column:
         values = values.detach().cpu().numpy()
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
         raise ArgumentError(name, f"must be an array or a list, got {object_line(values)}")
-    masked = np.flatnonzero(np.ma.getmask(values))
+    masked = np.flatnonzero(np.ma.getmask(values)) if np.ndim(values) == 1 else np.zeros(0)
     if masked.size:
         raise ArgumentError(f"{name}[{masked[0]}]", "is masked: leave it out, or fill it in")
     column = values if isinstance(values, list | tuple) else np.asarray(values)

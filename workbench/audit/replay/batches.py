@@ -126,8 +126,8 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     # Samples that are the same under another seed are counted once.
     different = {sizes.tobytes(): sizes for sizes in counts}.values()
     counted = [int(size) for sizes in different for size in sizes if size >= 0]
-    # Under all seeds the same: those of epochs, of which the last may be smaller.
-    is_fixed = len(different) == 1 and len(set(counted)) <= 2
+    # One size; or under all seeds the same two, as of epochs whose last batch is smaller.
+    is_fixed = len(set(counted)) == 1 or (len(different) == 1 and len(set(counted)) == 2)
     is_whole = len(counted) > a.steps or (len(counted) > 0.9 * a.steps and is_fixed)
     if not is_whole or max(counted) > len(runs.records):
         every = np.array([known.get(step, -1) for step in range(a.steps)])

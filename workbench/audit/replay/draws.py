@@ -50,6 +50,8 @@ class Silence:
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
         self.disturbs_single = self.disturbs_parts = False
         self._parts: dict[int, Tensor] = {}
+        self._compared: list[int] = []
+        self._by_step: list[tuple[int, ...]] = []
         self._single, self._states = 0, _global_states()
         self.choices = 0
         self._coins: list[Tensor] = []
@@ -133,14 +135,14 @@ class Silence:
     def uniform(self, drawn: Any, *, in_place: bool = False) -> Any:
         """A draw of uniform numbers, a sampler's if there are as many as records, or so many for each.
 
-        Single ones are so many between two steps. Fewer than the records, but half of them or more, are those
-        of a sampler among some of them (others are held out) if they are compared before the next step.
+        Single ones are so many between two steps. Fewer than the records, but half of them or more, may be
+        those of a sampler among some of them, where others are held out (`count_parts`).
         """
         size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
         if size == 1 and not in_place and self._records > 1:
             self._single += 1
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
-        if isinstance(drawn, Tensor) and self._records <= 2 * size < 2 * self._records and not in_place:
+        if self._may_be_part(drawn, in_place=in_place):
             self._coins = [*self._coins[-1:], drawn]
             self._parts[drawn.data_ptr()] = drawn
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_parts else drawn
@@ -149,6 +151,22 @@ class Silence:
         if isinstance(drawn, Tensor):
             self._coins = [*self._coins[-1:], drawn]
         return drawn
+
+    def _may_be_part(self, drawn: Any, *, in_place: bool) -> bool:
+        """Whether uniform numbers may be for some of the records, and are no initial weights."""
+        if not isinstance(drawn, Tensor) or drawn.dim() != 1 or in_place:
+            return False
+        fits = tuple(drawn.shape) in self._shapes or drawn.numel() in self._sizes
+        return self._records <= 2 * drawn.numel() < 2 * self._records and (self._is_late() or not fits)
+
+    def count_parts(self) -> None:
+        """At the end: what was compared is a sampler's if one draw is, of one size, before every step."""
+        steps = self._watch.step()
+        sampled, rest = self._by_step[:steps], self._by_step[steps:]
+        if {len(sizes) for sizes in sampled} == {1} and len(set(sampled)) == 1 and not any(rest):
+            return
+        for _ in [size for sizes in self._by_step for size in sizes]:
+            self._watch.part()
 
     def torch(self, func: Any, drawn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A draw of torch's, or a comparison, as the code gets it; of one thread at a time."""
@@ -174,8 +192,8 @@ class Silence:
         if name in COMPARISONS and any(map(self._is_coins, args)):
             self._chose(drawn)
             for one in args:
-                if isinstance(one, Tensor):
-                    self._parts.pop(one.data_ptr(), None)
+                if isinstance(one, Tensor) and self._parts.pop(one.data_ptr(), None) is not None:
+                    self._compared.append(one.numel())
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
@@ -225,7 +243,9 @@ class Silence:
         self._single = 0
         for _ in self._parts:
             self._watch.part()
+        self._by_step.append(tuple(self._compared))
         self._parts.clear()
+        self._compared.clear()
         states = _global_states()
         if self._states != states:
             self._watch.unheard()

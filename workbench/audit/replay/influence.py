@@ -66,20 +66,26 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
     return share, None
 
 
-def reads_early(runs: Runs, a: Recording, b: Recording) -> bool:
-    """Whether more than updates follows the gradients that the code reads before run A's take their place.
+def reads_since(runs: Runs, a: Recording, b: Recording) -> float:
+    """From which step on more than updates follows gradients that the code reads before run A's are there.
 
     With other noise, the records the same, everything else is as in run B, unless the code reads the noisy
-    gradient. What it decides by that is paid for; of run B and C it reads sums without noise.
+    gradient. What it decides by that is paid for; of run B and C it reads sums without noise. Infinite where
+    nothing follows them.
     """
+    since = math.inf
     for noise in OTHER_NOISE:
         try:
             run = runs(forced=a, share=[noise(step) for step in range(a.steps + 1)])
         except InputError:  # As where it refuses numbers so large: it reads them.
-            return True
-        if run.draws != b.draws or leak_of(b, run) is not None or other_state(b, run) is not None:
-            return True
-    return False
+            return 0
+        pairs = zip(b.draws, run.draws, strict=False)
+        since = min(since, next((step for step, (one, two) in enumerate(pairs) if one != two), math.inf))
+        if (found := leak_of(b, run)) is not None:
+            since = min(since, found.step)
+        elif other_state(b, run) is not None:
+            since = min(since, b.steps + 1)
+    return since
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

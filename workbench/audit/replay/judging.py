@@ -504,8 +504,11 @@ def composed_epsilon(
                 which, distances.max()
             )
         )
+        batches = sampler.fewest if which == "upper" and sampler.fewest else sampler.batches
+        if batches < 2:
+            return math.inf
         event: Event = ShuffledBatches(
-            noise_multiplier=1 / distance, batches=sampler.batches, epochs=max(1, steps // sampler.batches)
+            noise_multiplier=1 / distance, batches=batches, epochs=max(1, steps // sampler.batches)
         )
         known = Adjacency.ZERO_OUT if adjacency is Adjacency.ADD_REMOVE else adjacency
         bounds = epsilon_bounds(event, delta, adjacency=known)

@@ -205,16 +205,21 @@ def _tells(coordinates: int, pairs: int) -> bool:
     return bool(pairs * beta.sf(SAME**2, 0.5, (coordinates - 1) / 2) < BY_CHANCE)
 
 
+ROUNDS = 2.0**-20
+"""Share of a sum that 32 bits round, with room for what is summed before."""
+
+
 def bent(a: Recording, turned: Recording, b: Recording) -> float:
     """How far half of the noise, turned round, is from moving each update half as far back.
 
-    The largest such distance of a step, over half of its noise. Sums of 32 bits round by less than 1e-5.
+    The largest such distance of a step, over half of its noise, without what sums of 32 bits round.
     """
     found = [0.0]
     for one, half, other in zip(a.gradients, turned.gradients, b.gradients, strict=True):
         noise = float((one - other).double().norm())
-        off = float((2 * half + one - 3 * other).double().norm())
-        found.append(off / noise if noise > 0 else math.inf * (off > 0))
+        rounded = ROUNDS * float(one.double().norm() + other.double().norm())
+        off = max(float((2 * half + one - 3 * other).double().norm()) - rounded, 0.0)
+        found.append(0.0 if off == 0 else off / noise if noise > 0 else math.inf)
     return max(found)
 
 

@@ -47,7 +47,7 @@ def recorded(
         records: Number of records that it trains on.
         forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
-        share: How much of the noise is left; 1 for all of it, one for each step or one for all.
+        share: By what the noise is multiplied, 1 for all of it: one number for each step, or one for all.
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
             forced: they follow from no record.
@@ -104,6 +104,7 @@ def recorded(
         kept.buffers, kept.states = watch.buffers(), watch.states()
         if watch.silence is not None:
             watch.silence.end_interval()
+            watch.silence.count_parts()
             kept.draws.append(watch.silence.draws())
     return kept
 

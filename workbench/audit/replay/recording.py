@@ -67,7 +67,7 @@ class Recording:
         unheard: How often a global generator had moved by draws that replay does not hear; each also counts
             as elsewhere.
         has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
-        has_parts: Whether uniform numbers are drawn for half of the records or more, and are not compared.
+        has_parts: Whether uniform numbers are drawn for half of the records or more, and are no sampler's.
         changes: Whether an optimizer's trained parameters change between its steps.
         moved: Of a run that is read by its weights, which parameters each step moved, by their places.
         last: Likewise, the weights after the last step.

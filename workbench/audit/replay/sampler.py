@@ -32,6 +32,8 @@ class Sampler:
         rate: Share of the steps that a record takes part in.
         lower, upper: Interval of the rate.
         batches: Steps of an epoch, where there are epochs.
+        fewest: Batches of the largest size that the records fill, for the upper end: a record is in none with
+            more than one chance in so many. 0 where all have one size.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Sampler:
     lower: float
     upper: float
     batches: int = 0
+    fewest: int = 0
 
 
 def sampler_of(
@@ -74,10 +77,11 @@ def sampler_of(
         if (blocks == 1).all() and chance**blocks.size < BY_CHANCE:
             share = 1 / batches
             # Records that are each drawn a step of their own make batches of many sizes. Where the last batch
-            # is smaller, equal chances of all batches tell the least: divergences are convex in the chances,
-            # and symmetric.
+            # is smaller, equal chances of all batches tell the least, and of fewer ones the most: divergences
+            # are convex in the chances, and symmetric.
             kind = "shuffled epochs" if 0 < len(set(sizes)) <= MOST_SIZES else "one of each epoch's steps"
-            return Sampler(kind=kind, rate=share, lower=share, upper=share, batches=batches)
+            fewest = tries // len(sizes) // max(sizes) if len(set(sizes)) == MOST_SIZES else 0
+            return Sampler(kind=kind, rate=share, lower=share, upper=share, batches=batches, fewest=fewest)
     each = np.stack([(present & known).sum(axis=1), (known & ~present).sum(axis=1)])
     each = each[:, each.sum(axis=0) > 0]
     compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())

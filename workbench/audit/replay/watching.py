@@ -324,7 +324,7 @@ class Watch:
         self.elsewhere()
 
     def part(self) -> None:
-        """Count uniform numbers for some of the records that no sampler compares."""
+        """Count uniform numbers for some of the records that are no sampler's."""
         self._kept.has_parts = True
         self.elsewhere()
 

@@ -216,8 +216,8 @@ def _in_shuffled_epochs(run: WatchedRun, distances: FloatArray, size: int, claim
     batches = math.ceil((run.header.records or 0) / size)
     if len(run.steps) < batches or not (distances > 0).all():
         return 0.0
-    shares = {"rate": 1 / batches, "lower": 1 / batches, "upper": 1 / batches}
-    shuffled = Sampler(kind="shuffled epochs", batches=batches, **shares)
+    share = 1 / batches
+    shuffled = Sampler(kind="shuffled epochs", batches=batches, rate=share, lower=share, upper=share)
     try:
         least = np.full(1, distances.min())
         return composed_epsilon(least, shuffled, len(run.steps), claim, which="lower")
