@@ -164,10 +164,10 @@ def test_a_record_without_views_has_no_such_section(records: Builders) -> None:
 
 
 def test_certain_scores_do_not_squeeze_the_others() -> None:
-    drawn = _drawable(np.array([CERTAIN, 0.0, -1.0, -CERTAIN]))
+    _, drawn = _drawable("loss", np.array([CERTAIN, 0.0, -1.0, -CERTAIN]))
     np.testing.assert_allclose(drawn, [0.2, 0.0, -1.0, -1.2])
     for kept in (np.array([0.0, 3.0]), np.array([CERTAIN, CERTAIN])):
-        np.testing.assert_array_equal(_drawable(kept), kept)
+        np.testing.assert_array_equal(_drawable("loss", kept)[1], kept)
 
 
 def test_underpowered_without_a_number_of_trials_asks_for_none() -> None:
