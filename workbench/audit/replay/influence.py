@@ -17,7 +17,6 @@ from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 
 OTHER_NOISE: tuple[Callable[[int], float], ...] = (
-    lambda step: 1.0,
     lambda step: -1.0,
     lambda step: 100.0,
     lambda step: -100.0,
@@ -26,7 +25,10 @@ OTHER_NOISE: tuple[Callable[[int], float], ...] = (
     lambda step: 10.0 * (-1.0) ** step,
     lambda step: 10.0 * (-1.0) ** (step // 2),
 )
-"""What the noise of a step, counted from 0, is multiplied by, to turn what the code decides by it."""
+"""What the noise of a step, counted from 0, is multiplied by, to turn what the code decides by it.
+
+Run A has shown the noise as it is.
+"""
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -66,26 +68,21 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
     return share, None
 
 
-def reads_since(runs: Runs, a: Recording, b: Recording) -> float:
-    """From which step on more than updates follows gradients that the code reads before run A's are there.
+def reads_early(runs: Runs, a: Recording, b: Recording) -> bool:
+    """Whether more than updates follows the gradients that the code reads before run A's take their place.
 
     With other noise, the records the same, everything else is as in run B, unless the code reads the noisy
-    gradient. What it decides by that is paid for; of run B and C it reads sums without noise. Infinite where
-    nothing follows them.
+    gradient. What it decides by that is paid for; of run B and C it reads sums without noise. From which step
+    on other noise shows it says nothing of when a replaced record does.
     """
-    since = math.inf
     for noise in OTHER_NOISE:
         try:
             run = runs(forced=a, share=[noise(step) for step in range(a.steps + 1)])
         except InputError:  # As where it refuses numbers so large: it reads them.
-            return 0
-        pairs = zip(b.draws, run.draws, strict=False)
-        since = min(since, next((step for step, (one, two) in enumerate(pairs) if one != two), math.inf))
-        if (found := leak_of(b, run)) is not None:
-            since = min(since, found.step)
-        elif other_state(b, run) is not None:
-            since = min(since, b.steps + 1)
-    return since
+            return True
+        if run.draws != b.draws or leak_of(b, run) is not None or other_state(b, run) is not None:
+            return True
+    return False
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

@@ -26,15 +26,15 @@ def leak_of(b: Recording, c: Recording) -> Leak | None:
     if same < min(b.steps, c.steps):
         return None  # From here on other numbers are drawn, and what differs may come from them.
     if b.steps != c.steps:
-        return Leak(f"the number of steps ({b.steps} and {c.steps})", step=min(b.steps, c.steps))
+        return Leak(f"the number of steps ({b.steps} and {c.steps})")
     if (
         b.result is not None
         and b.draws[-1] == c.draws[-1]
         and not np.array_equal(b.result, c.result, equal_nan=True)
     ):
-        return Leak("the scores that the finished model gives", step=b.steps + 1)
+        return Leak("the scores that the finished model gives")
     if b.draws[-1] == c.draws[-1] and b.buffers and (name := other_tensor(b.buffers, c.buffers)) is not None:
-        return Leak(f"what the finished model keeps in {name}", step=b.steps + 1)
+        return Leak(f"what the finished model keeps in {name}")
     return None
 
 
@@ -63,7 +63,7 @@ def difference(
     for step, (one, other) in enumerate(zip(first.weights[:steps], second.weights[:steps], strict=False)):
         if not torch.equal(one, other):
             tensor = _tensor(first.layouts[first.optimizers[step]], one, other)
-            return Leak(f"weights before step {step + 1} ({tensor})", tensor=tensor, step=step)
+            return Leak(f"weights before step {step + 1} ({tensor})", tensor=tensor)
         if gradients and not torch.equal(first.gradients[step], second.gradients[step]):
             tensor = _tensor(
                 first.layouts[first.optimizers[step]], first.gradients[step], second.gradients[step]

@@ -21,7 +21,7 @@ from torch import Tensor
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
-from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, reads_since, together
+from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, reads_early, together
 from workbench.audit.replay.leaks import difference, leak_of, other_state
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
@@ -442,10 +442,7 @@ def _of_records(
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
     apart, leak = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, None)
     leaks = shown.leaks or ([] if leak is None else [leak])
-    early = noise.values and (leaks or shown.state)
-    # What shows before anything follows the noise does not come from it.
-    since = reads_since(runs, a, b) if early else math.inf
-    leaks, hidden = [one for one in leaks if one.step < since], len(leaks)
+    early = bool(noise.values and (leaks or shown.state)) and reads_early(runs, a, b)
     copied = [
         any(
             is_told(copy, noise, own, version, agree)
@@ -464,9 +461,9 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
-        "leaks": tuple(leaks),
-        "state": shown.state if since == math.inf else "",
-        "reads_early": since < math.inf and not leaks and bool(hidden or shown.state),
+        "leaks": () if early else tuple(leaks),
+        "state": "" if early else shown.state,
+        "reads_early": early,
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,

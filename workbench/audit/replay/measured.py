@@ -28,14 +28,12 @@ class Leak:
         place: Which record was replaced; None where the training does not even repeat itself.
         tensor: The parameter in which it shows, where it is one.
         records: How many records were replaced.
-        step: The step, from 0, from which on it shows; beyond all of them for what is asked at the end.
     """
 
     what: str
     place: int | None = None
     tensor: str = ""
     records: int = 1
-    step: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
