@@ -20,7 +20,7 @@ from dp_sgd import Gradients, Records, Trainer, tensors
 STEPS, SIGMA = 10, 13.0
 """All records in every step: mu is the root of 10 over 13, and epsilon 0.9."""
 
-UPHILL = 0.2
+UPHILL, SLANTED = 0.2, 0.3
 
 
 class OnSignal:
@@ -57,7 +57,8 @@ class OnSignal:
         for parameter, part in zip(self.layer.parameters(), parts, strict=True):
             noisy.append(part + torch.normal(0.0, SIGMA, part.shape, generator=self.generator))
             parameter.grad = noisy[-1] / len(images)
-        return float(torch.cat([part.flatten() for part in noisy]).norm())
+        self.now = torch.cat([part.flatten() for part in noisy])
+        return float(self.now.norm())
 
     def ends(self, step: int, has_signal: bool) -> bool:
         """Whether the training ends with this step."""
@@ -73,6 +74,15 @@ class SlowsDown(OnSignal):
 class Flattens(OnSignal):
     def ends(self, step: int, has_signal: bool) -> bool:
         self.temperature = 2.0 if has_signal else 1.0
+        return False
+
+
+class FollowsTheMean(OnSignal):
+    """The mean of noise is small beside its length, however large it is; without noise it may not be."""
+
+    def ends(self, step: int, has_signal: bool) -> bool:
+        if float(self.now.sum()) < -SLANTED * 65**0.5 * float(self.now.norm()):
+            self.temperature = 2.0
         return False
 
 
@@ -100,11 +110,13 @@ class AscendsBefore(Trainer):
 
 
 gives_up, slows_down, flattens, ascends_before = OnSignal(), SlowsDown(), Flattens(), AscendsBefore()
+follows_the_mean = FollowsTheMean()
 
 SAYS = {
     "gives_up": "gradients that the code reads before the step",
     "slows_down": "gradients that the code reads before the step",
     "flattens": "gradients that the code reads before the step",
+    "follows_the_mean": "gradients that the code reads before the step",
     "ascends_before": "gradients that the code read before a step",
 }
 """What replay says of each."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from workbench.audit.replay.generators import COMPARISONS
+from workbench.audit.replay.recording import Layout
 from workbench.interfaces import FloatArray
 from workbench.training.devices import random_states
 
@@ -46,7 +47,9 @@ class Silence:
         self._lock = threading.RLock()
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
-        self.shares: Sequence[float] = (0.0,)
+        self.shares: Sequence[float | Tensor] = (0.0,)
+        self.layout = Layout((), ())
+        self._at, self._next = -1, 0
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
         self.disturbs_single = self.disturbs_parts = False
         self._parts: dict[int, Tensor] = {}
@@ -62,10 +65,24 @@ class Silence:
         self._held: list[object] = []
         self._initial: list[object] = []
 
-    @property
-    def share(self) -> float:
-        """How much of the noise of this step is left."""
-        return self.shares[min(self._watch.step(), len(self.shares) - 1)]
+    def _left(self, drawn: Any, mean: Any) -> Any:
+        """What is left of a draw of noise: its share of this step's, or each coordinate's own."""
+        step = self._watch.step()
+        share: Any = self.shares[min(step, len(self.shares) - 1)]
+        if isinstance(share, Tensor):
+            self._at, self._next = step, self._next if step == self._at else 0
+            found = self._part(share, tuple(drawn.shape))
+            share = found.to(drawn) if isinstance(drawn, Tensor) else found.numpy()
+        return mean + share * (drawn - mean)
+
+    def _part(self, share: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The part of a flat share for the step's next parameter of this shape; 0 where there is none."""
+        for number, (_, place) in enumerate(self.layout.slices()):
+            own = self.layout.shapes[number]
+            if number >= self._next and shape in (own, (int(np.prod(own)),)):
+                self._next = number + 1
+                return share[place].reshape(shape)
+        return share if shape == tuple(share.shape) else torch.zeros(shape)
 
     def is_noise(self, shape: Sequence[int], *, in_place: bool = False) -> bool:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
@@ -214,7 +231,7 @@ class Silence:
             mean = args[0]
         elif name == "normal_":
             mean = args[1] if len(args) > 1 else kwargs.get("mean", 0.0)
-        return drawn.copy_(mean + self.share * (drawn - mean))
+        return drawn.copy_(self._left(drawn, mean))
 
     def draws(self) -> int:
         """A hash of torch's draws so far, by name and shape, and of the states of generators met.
@@ -277,7 +294,7 @@ class Silence:
         if not isinstance(drawn, np.ndarray) or not self.is_noise(drawn.shape):
             return self._met(drawn)
         self._watch.note("numpy", drawn)
-        return (mean + self.share * (drawn - mean)).astype(drawn.dtype)
+        return self._left(drawn, mean).astype(drawn.dtype)
 
     def laplace(self, drawn: Tensor, mean: Tensor) -> Tensor:
         """A draw of torch's Laplace distribution, or its mean where it is noise."""
@@ -285,7 +302,8 @@ class Silence:
             met: Tensor = self._met(drawn)
             return met
         self._watch.note("laplace", drawn)
-        return mean + self.share * (drawn - mean)
+        left: Tensor = self._left(drawn, mean)
+        return left
 
 
 def _is_initialising() -> bool:

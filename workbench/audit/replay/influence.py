@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from workbench.audit.replay.crafts import Craft, overflowing
-from workbench.audit.replay.leaks import leak_of, other_state
+from workbench.audit.replay.leaks import leak_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
 
-OTHER_NOISE: tuple[Callable[[int], float], ...] = (
-    lambda step: -1.0,
-    lambda step: 100.0,
-    lambda step: -100.0,
-    lambda step: 2.0 ** (step % 10),
-    lambda step: 2.0 ** -(step % 10),
-    lambda step: 10.0 * (-1.0) ** step,
-    lambda step: 10.0 * (-1.0) ** (step // 2),
-)
-"""What the noise of a step, counted from 0, is multiplied by, to turn what the code decides by it.
-
-Run A has shown the noise as it is.
-"""
-
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
 
 
-def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[float, Leak | None]:
+def together(
+    runs: Runs, a: Recording, b: Recording, craft: Craft
+) -> tuple[float, list[tuple[Leak, Recording]]]:
     """What two quarters of the records replaced by a craft show, and what nearly all of them do.
 
     Returns:
-        What their moves of the updates do not add up to, as a share; and what else they change. Between the
-        two ends of a chain of neighbours that differ, some two neighbours do.
+        What their moves of the updates do not add up to, as a share; and what else they change, each with its
+        run. Between the two ends of a chain of neighbours that differ, some two neighbours do.
     """
     quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
     sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
@@ -47,7 +35,7 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
     try:
         versions = [runs(runs.with_records(own), forced=a) for own in sets]
     except InputError:
-        return math.nan, None
+        return math.nan, []
     agree = agreement([b, *versions], a.steps).all(axis=0)
     shares = []
     for step in np.flatnonzero(agree):
@@ -61,28 +49,12 @@ def together(runs: Runs, a: Recording, b: Recording, craft: Craft) -> tuple[floa
     with suppress(InputError):
         versions.append(runs(runs.with_records(sets[-1]), forced=a))
     share = float(np.median(shares)) if shares else math.nan
+    found = []
     for others, version in zip(sets, versions, strict=False):
         # Fewer labels may make another model: that tells a label of a quarter, and no more.
         if version.layouts == b.layouts and (leak := leak_of(b, version)) is not None:
-            return share, replace(leak, records=len(others))
-    return share, None
-
-
-def reads_early(runs: Runs, a: Recording, b: Recording) -> bool:
-    """Whether more than updates follows the gradients that the code reads before run A's take their place.
-
-    With other noise, the records the same, everything else is as in run B, unless the code reads the noisy
-    gradient. What it decides by that is paid for; of run B and C it reads sums without noise. From which step
-    on other noise shows it says nothing of when a replaced record does.
-    """
-    for noise in OTHER_NOISE:
-        try:
-            run = runs(forced=a, share=[noise(step) for step in range(a.steps + 1)])
-        except InputError:  # As where it refuses numbers so large: it reads them.
-            return True
-        if run.draws != b.draws or leak_of(b, run) is not None or other_state(b, run) is not None:
-            return True
-    return False
+            found.append((replace(leak, records=len(others)), version))
+    return share, found
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
-from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, reads_early, together
+from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
 from workbench.audit.replay.leaks import difference, leak_of, other_state
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
@@ -35,6 +35,7 @@ from workbench.audit.replay.noise import (
     unseen_memory,
 )
 from workbench.audit.replay.own import RefusedError, own_runs
+from workbench.audit.replay.reading import not_read
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import (
     Place,
@@ -368,11 +369,11 @@ class _Replacements:
 
     def __init__(self, runs: Runs, a: Recording, b: Recording, noise: Noise) -> None:
         self._runs, self._a, self._b, self._noise = runs, a, b, noise
-        self.leaks: list[Leak] = []
+        self.leaks: list[tuple[Leak, Recording]] = []
+        self.states: list[tuple[Leak, Recording]] = []
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
         self.steers_sampler = False
-        self.state = ""
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
         """Replace the record of a place by each of these in turn."""
@@ -384,9 +385,9 @@ class _Replacements:
                 self.failed.append(str(error))
                 continue
             if (leak := leak_of(b, c)) is not None:
-                self.leaks.append(replace(leak, place=at.place))
-            else:
-                self.state = self.state or other_state(b, c) or ""
+                self.leaks.append((replace(leak, place=at.place), c))
+            elif (state := other_state(b, c)) is not None:
+                self.states.append((Leak(state, at.place), c))
             at.versions.append(c)
             at.crafts.append(craft)
         at.agree = agreement([b, *at.versions], a.steps)
@@ -440,9 +441,8 @@ def _of_records(
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, a, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
-    apart, leak = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, None)
-    leaks = shown.leaks or ([] if leak is None else [leak])
-    early = bool(noise.values and (leaks or shown.state)) and reads_early(runs, a, b)
+    apart, more = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, [])
+    leaks, state, early = _leaks(runs, own, noise, shown.leaks + more, shown.states)
     copied = [
         any(
             is_told(copy, noise, own, version, agree)
@@ -461,8 +461,8 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
-        "leaks": () if early else tuple(leaks),
-        "state": "" if early else shown.state,
+        "leaks": leaks,
+        "state": state,
         "reads_early": early,
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
@@ -487,6 +487,26 @@ def _of_records(
         "noise_moved": noise_moved(runs, a, b, first, differs=noise.differs) if usual else math.nan,
     }
     return along(runs, a, b, noise, places) if noise.values else (1.0, 1.0), found
+
+
+def _leaks(
+    runs: Runs,
+    own: tuple[Recording, Recording],
+    noise: Noise,
+    leaks: Sequence[tuple[Leak, Recording]],
+    states: Sequence[tuple[Leak, Recording]],
+) -> tuple[tuple[Leak, ...], str, bool]:
+    """What leaks, what optimizers keep otherwise where nothing does, and whether there is more that may.
+
+    Of the latter it is not known, since it follows gradients that the code reads (`reading`).
+    """
+    if not noise.values:
+        return tuple(leak for leak, _ in leaks[:1]), states[0][0].what if states else "", False
+    leaking, follows = not_read(runs, *own, leaks)
+    if leaking:
+        return tuple(leaking), "", False
+    keeping, too = not_read(runs, *own, states)
+    return (), keeping[0].what if keeping else "", follows or too
 
 
 def _length(deep: Sequence[Place], alone: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from workbench.audit.replay.by_weights import WeightsWatch
@@ -29,7 +30,7 @@ def recorded(
     records: int,
     forced: Recording | None = None,
     like: Recording | None = None,
-    share: float | Sequence[float] = 0.0,
+    share: float | Sequence[float | Tensor] = 0.0,
     still: bool = False,
     disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
@@ -47,7 +48,8 @@ def recorded(
         records: Number of records that it trains on.
         forced: A run whose gradients are applied instead of this run's own, one a step; a step beyond them
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
-        share: By what the noise is multiplied, 1 for all of it: one number for each step, or one for all.
+        share: By what the noise is multiplied, 1 for all of it: one number for all steps, or for each one, or
+            of each one a flat tensor of a number for each coordinate.
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
             forced: they follow from no record.
@@ -84,6 +86,7 @@ def recorded(
             sizes |= {sum(layout.sizes) for layout in forced.layouts}
             noise = Silence(watch, shapes, frozenset(sizes), records)
             noise.shares = share if isinstance(share, Sequence) else (share,)
+            noise.layout = forced.layouts[0] if forced.layouts else noise.layout
             noise.still, noise.disturbs, noise.quiet = still, disturbs, quiet
             noise.disturbs_single = disturbs and like is not None and like.has_single
             noise.disturbs_parts = disturbs and like is not None and like.has_parts

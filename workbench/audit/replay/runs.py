@@ -83,7 +83,7 @@ class Runs:
         *,
         forced: Recording | None = None,
         like: Recording | None = None,
-        share: float | Sequence[float] = 0.0,
+        share: float | Sequence[float | torch.Tensor] = 0.0,
         number: int = 0,
         still: bool = False,
         disturbs: bool = False,
