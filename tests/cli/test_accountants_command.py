@@ -137,6 +137,20 @@ class Onesided:
         return 1.0
 
 
+class Adapted:
+    name = "adapted"
+
+    def __init__(self):
+        def inner(event, *, delta):
+            return epsilon_bounds(event, delta).upper
+
+        @functools.wraps(inner)
+        def epsilon(event, *, delta, adjacency):
+            return inner(event, delta=delta)
+
+        self.epsilon = epsilon
+
+
 def yielding(*, noise_multiplier, sampling_probability, steps, delta):
     yield 1.0
 
@@ -304,6 +318,11 @@ def test_an_event_that_cannot_be_read_is_bad_input(
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_what_wraps_a_function_is_called_and_not_the_function(capsys: pytest.CaptureFixture[str]) -> None:
+    """`functools.wraps` tells of the function's parameters, which lack the adjacency."""
+    assert run(f"ask {own('Adapted')} {RUN}", capsys)[0] == 0
 
 
 def test_one_under_report_among_several_answers_decides(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,7 @@ from workbench.core.keys import JSON, plain
 from workbench.core.one_line import error_line, object_line
 from workbench.estimation.deciding import implied_epsilon, mean_tests
 from workbench.estimation.judge import claim_form
-from workbench.estimation.perfect import MOST_TRIALS
 from workbench.estimation.power import Strength, outcomes, trials_for_power
-from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score
 from workbench.interfaces import Adjacency, Claim, Family, GameTerms, Secret, Trials
 
@@ -267,35 +265,31 @@ def _planned_in_nats(
 ) -> dict[str, JSON]:
     """The game of candidate subsets, an adversary who is always sure and right: nothing of it is random."""
 
-    def evidence(n: int) -> SubsetEvidence:
-        return SubsetEvidence(
-            scores=np.ones(n),
-            members=np.arange(n) % 2 == 0,
-            game=game.terms,
-            attack="planned",
-            candidates=subsets,
-            record_success=np.ones(n),
-            log_scores=np.full(n, perfect_log_score(subsets)),
-        )
-
-    def refutes(n: int) -> bool:
-        tests = mean_tests(guarantee, evidence(n), confidence)
-        return any(test.bound.lower > test.allowed for test in tests)
-
-    tests = mean_tests(guarantee, evidence(4), confidence)
-    count = smallest_count(refutes, start=4, most=MOST_TRIALS) if tests else None
+    best = perfect_log_score(subsets)
+    evidence = SubsetEvidence(
+        scores=np.ones(4),
+        members=np.arange(4) % 2 == 0,
+        game=game.terms,
+        attack="planned",
+        candidates=subsets,
+        record_success=np.ones(4),
+        log_scores=np.full(4, best),
+    )
+    tests = mean_tests(guarantee, evidence, confidence)
+    counts = [count for test in tests if (count := test.needed()) is not None]
+    count = min(counts, default=None)
     seconds = None if count is None or cost is None else cost.training + count * cost.seconds
     share = 1.0 - (1.0 - confidence) / max(len(tests), 1)
     shown = []
     for n in trials:
-        reached = plain(max(0.0, nats_bound(evidence(n), evidence(n).log_scores, share).lower))
-        row = {"trials": n, "power": float(refutes(n))}
+        reached = plain(max(0.0, nats_bound(evidence, np.full(n, best), share).lower))
+        row = {"trials": n, "power": float(any(test.perfect(n) > test.allowed for test in tests))}
         shown.append(row | {"nats": [[probability, reached] for probability in PROBABILITIES]})
     return {
         "name": game.name,
         "unit": f"{game.unit}, each on one of {subsets} subsets",
         "terms": plain(game.terms),
-        "most": perfect_log_score(subsets),
+        "most": best,
         "needed": [{"probability": p, "trials": count, "seconds": seconds} for p in PROBABILITIES],
         "shown": shown,
         "cost": plain(cost),

@@ -189,7 +189,8 @@ def _is_accountant(candidate: Any, name: str) -> bool:
     if answers is not None:
         _require_plain(answers, name)
         try:
-            inspect.signature(answers).bind(None, delta=0.0, adjacency=None)
+            # Of the wrapper, not of what it wraps: it is what is called.
+            inspect.signature(answers, follow_wrapped=False).bind(None, delta=0.0, adjacency=None)
         except ValueError:  # It has no signature that Python can read.
             return is_accountant
         except TypeError as error:

@@ -34,6 +34,9 @@ FEW = 30
 SAME, BY_CHANCE = 0.999, 1e-6
 """Correlation from which two noises are copies of each other, where independent ones so rarely are."""
 
+ROUNDS = 2.0**-20
+"""Share of a sum that 32 bits round, with room for what is summed before."""
+
 EQUAL = 1e-5
 """Part of their length by which equal noises of few numbers may differ, by rounding."""
 
@@ -203,10 +206,6 @@ def _tells(coordinates: int, pairs: int) -> bool:
     if coordinates < 2:
         return False
     return bool(pairs * beta.sf(SAME**2, 0.5, (coordinates - 1) / 2) < BY_CHANCE)
-
-
-ROUNDS = 2.0**-20
-"""Share of a sum that 32 bits round, with room for what is summed before."""
 
 
 def bent(a: Recording, turned: Recording, b: Recording) -> float:
