@@ -297,19 +297,19 @@ def test_a_check_that_hangs_is_ended(plugin: list[PublishedClaim]) -> None:
 
 HANGS = """
 import signal, sys
+from multiprocessing.context import SpawnProcess
 import own_checks
 from workbench.checks import run as ledger_run
 from workbench.checks.ledger import Method, PublishedClaim
-from workbench.execution import pool
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fields = dict(paper="ferret", place="p", restatement="r", method=Method.PROOF, check="own_hangs")
-    start = pool._Worker._start
-    def told(worker):
-        start(worker)
-        print(worker._process.pid, flush=True)
-    pool._Worker._start = told
+    start = SpawnProcess.start
+    def told(process):
+        start(process)
+        print(process.pid, flush=True)
+    SpawnProcess.start = told
     ledger_run.check_claims([PublishedClaim(id=name, **fields) for name in "ab"], workers=2)
 """
 
