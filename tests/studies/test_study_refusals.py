@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.studies.study import load_study
 
@@ -384,6 +385,21 @@ def test_too_many_experiments_are_refused_before_they_are_made(tmp_path: Path) -
     """
     message = refusal(tmp_path, HEAD + BASE + textwrap.dedent(text))
     assert message == "2000000 experiments are more than 1000000"
+
+
+def test_a_corpus_with_too_few_records_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = HEAD + BASE.replace('"clinical"', '"digits"').replace('"tiny_gpt2"', '"digits_mlp"') + GROUP
+    file = tmp_path / "mine.toml"
+    file.write_text(text.replace("members = 100", "members = 5000"))
+    assert main(["run", str(file), "--out", str(tmp_path / "out"), "--workers", "0"]) == 2
+    line = capsys.readouterr().err
+    assert "group 'one'" in line
+    assert "10000 + " in line
+    assert "has 1797" in line
+    assert len(line.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_may_start_with_a_byte_order_mark_and_have_windows_line_ends(tmp_path: Path) -> None:

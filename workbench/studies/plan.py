@@ -13,7 +13,7 @@ from workbench.execution.store import Store
 
 if TYPE_CHECKING:
     from workbench.studies.costs import CostEstimate
-    from workbench.studies.experiments import Study
+    from workbench.studies.experiments import Experiment, Study
     from workbench.studies.results import Pending
 
 
@@ -60,6 +60,27 @@ def check_fits(study: Study) -> None:
         seen.add(combination)
         with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
             workers.check_fit(setup_of(experiment))
+
+
+def check_records(study: Study) -> None:
+    """Refuse corpora of a study that have too few records on this machine; the largest of each is made.
+
+    Raises:
+        InputError: of which group and variant, and how many there are.
+    """
+    from workbench.core.keys import canonical
+    from workbench.studies.file import place
+    from workbench.studies.jobs import setup_of
+    from workbench.training.setup import load_corpus
+
+    largest: dict[str, Experiment] = {}
+    for experiment in study.experiments:
+        corpus = canonical([experiment.corpus, experiment.corpus_parameters])
+        if corpus not in largest or experiment.members > largest[corpus].members:
+            largest[corpus] = experiment
+    for experiment in largest.values():
+        with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
+            load_corpus(setup_of(experiment))
 
 
 _DECIDE_FIT = tuple(

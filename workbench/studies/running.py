@@ -18,7 +18,7 @@ from workbench.core.one_line import object_line
 from workbench.core.outputs import require_folder_place
 from workbench.core.results import Result
 from workbench.execution.store import Store
-from workbench.studies.plan import Plan, check_fits, make_plan
+from workbench.studies.plan import Plan, check_fits, check_records, make_plan
 from workbench.studies.rounds import NextLooks, Rounds, seconds_of
 from workbench.studies.starting_points import missing_bases, placed, stand_ins, with_stand_ins
 
@@ -328,6 +328,7 @@ def prepare_run(
     place = Path("studies") / chosen.name if out is None else path_of("out", out)
     require_folder_place("out", place)
     (fetch or fetch_corpora)(chosen)
+    check_records(chosen)
     check_fits(chosen)
     lacking = missing_bases(chosen)
     if not dry_run and lacking:
