@@ -1,7 +1,7 @@
 """Correct trainers, at (1, 1e-5), that read noisy gradients in front of the step, and decide by them.
 
-What follows a noisy sum is paid for with it. Replay cannot give such code the run's own gradients in time, so
-that it says what it does not know, and refutes nothing.
+What follows a noisy sum is paid for with it. Replay cannot give such code the run's own gradients in time; it
+lets the code read the same numbers on other records, and compares what comes of it.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ gives_up, slows_down, flattens, ascends_before = OnSignal(), SlowsDown(), Flatte
 follows_the_mean = FollowsTheMean()
 
 SAYS = {
-    "gives_up": "gradients that the code reads before the step",
-    "slows_down": "gradients that the code reads before the step",
-    "flattens": "gradients that the code reads before the step",
-    "follows_the_mean": "gradients that the code reads before the step",
+    "gives_up": "",
+    "slows_down": "",
+    "flattens": "",
+    "follows_the_mean": "",
     "ascends_before": "gradients that the code read before a step",
 }
-"""What replay says of each."""
+"""What replay says of each; empty where it sees that the gradients that were read make all that differs."""

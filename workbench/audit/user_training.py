@@ -184,19 +184,27 @@ class UserTraining:
         return self.asking(records, seed, candidates)()
 
     def asking(
-        self, records: list[dict[str, Any]], seed: int, candidates: Sequence[Record]
+        self,
+        records: list[dict[str, Any]],
+        seed: int,
+        candidates: Sequence[Record],
+        *,
+        most_of_model: int | None = None,
     ) -> Callable[[], FloatArray]:
-        """Train on these records; returns what scores the candidates once it is called."""
+        """Train on these records; returns what scores the candidates once it is called.
+
+        `most_of_model`: only so many of them where a model is returned, whose scores are not the user's code.
+        """
         fitted = self.fitted(records, seed)
+        asked = candidates if fitted.model is None else candidates[:most_of_model]
 
         def score() -> FloatArray:
             """One finite score a candidate."""
-            values = self.answers(fitted, candidates)
+            values = self.answers(fitted, asked)
             if not np.isfinite(values).all():
                 place = int(np.argmin(np.isfinite(values)))
                 raise InputError(
-                    f"{self.spec}: score of record {candidates[place].id!r} must be finite,"
-                    f" got {values[place]}"
+                    f"{self.spec}: score of record {asked[place].id!r} must be finite, got {values[place]}"
                 )
             return values
 

@@ -73,6 +73,20 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     ]
 
 
+def within_range(crafts: Sequence[Craft]) -> list[Craft]:
+    """The crafts of usual loudness with images that are no louder than the records', and nowhere negative.
+
+    Returns:
+        None where records have no image.
+    """
+    made = []
+    for number, craft in enumerate(crafts):
+        if craft.record["image"] is not None and not craft.loudness:
+            by = 1.0 if number >= CRAFTS - 2 else LOUD  # The last two are not loud.
+            made.append(Craft({**craft.record, "image": (np.abs(craft.record["image"]) / by).tolist()}))
+    return made
+
+
 def faint(records: Sequence[Mapping[str, Any]], craft: Craft) -> list[dict[str, Any]]:
     """Records whose gradients are small, or in the biases: what clips by another norm lets these add more.
 

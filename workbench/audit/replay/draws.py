@@ -48,7 +48,7 @@ class Silence:
         self._early: list[tuple[int, FloatArray]] = []
         self._early_draws = 0
         self.shares: Sequence[float | Tensor] = (0.0,)
-        self.layout = Layout((), ())
+        self.layout, self.steps = Layout((), ()), 0
         self._at, self._next = -1, 0
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
         self.disturbs_single = self.disturbs_parts = False
@@ -88,11 +88,13 @@ class Silence:
         """A draw of a parameter's shape, or flat with as many entries, once there was a gradient.
 
         Before that, those that are known to be no initial weights; a parameter's own numbers, drawn in place,
-        always are, and later too where torch initialises a model's.
+        always are, and later too where torch initialises a model's. After the last step they are of something
+        else, and stay.
         """
         fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
         if self._is_late() or not fits:
-            return fits and not (in_place and _is_initialising())
+            is_after = self._watch.step() >= self.steps
+            return fits and not is_after and not (in_place and _is_initialising())
         self._early_draws += not in_place
         return not in_place and self._early_draws in self.quiet
 

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from workbench.accounting import ApproximateDP
 from workbench.audit.replay.measured import Leak, Measured
-from workbench.audit.replay.sampler import BY_CHANCE, Sampler
+from workbench.audit.replay.sampler import BY_CHANCE, Sampler, in_one_part, neighbouring
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, Claim
 
@@ -211,6 +211,8 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
 def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> list[tuple[str, str, bool]]:
     """Batches that are no Poisson samples of one rate, and sums that keep what has come."""
     keeps = kept_sums(run)
+    is_otherwise = bool(run.leaks or keeps or is_steered or run.follows_contents)
+    together = steps_together(run, sampler)
     return [
         (
             "sampler",
@@ -249,8 +251,19 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
         (
             "sampler",
             "some records take part more often than others, by more than chance",
-            sampler.kind == "sampled unevenly"
-            and not (run.leaks or keeps or is_steered or run.follows_contents),
+            sampler.kind == "sampled unevenly" and not is_otherwise,
+        ),
+        (
+            "sampler",
+            "records take part in neighbouring steps more often than by chance: is a batch used for several "
+            "steps, or an earlier step's sum once more? What is paid for once counts in each",
+            together == "neighbours",
+        ),
+        (
+            "sampler",
+            "each record takes part in a part of the steps alone, more often there than in all: do several "
+            "models have records of their own, or does the rate change?",
+            together == "part",
         ),
     ]
 
@@ -270,6 +283,11 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
         found.append(
             "no torch optimizer is given all that moves the weights: what they move by from one call of the "
             "model to the next is taken for a step's update"
+        )
+    if run.unmoved:
+        found.append(
+            f"the gradients of {run.unmoved:,} parameters have no noise, but no step before the last moves "
+            "these: they are taken not to leave the training"
         )
     if run.state:
         found.append(
@@ -292,6 +310,23 @@ def _lacks_empty(run: Measured) -> bool:
     """Whether no batch is empty, where Poisson's would be."""
     empty = (1.0 - run.counted / run.tries) ** (run.tries / len(run.sizes))
     return min(run.sizes) > 0 and (1.0 - empty) ** len(run.sizes) < BY_CHANCE
+
+
+def steps_together(run: Measured, sampler: Sampler) -> str:
+    """Whether records take part in `"neighbours"` of steps, or in one `"part"` of them, by more than chance.
+
+    Empty where they do not, and where something else may move neighbouring steps.
+    """
+    if sampler.kind not in {"Poisson", "sampled", "sampled unevenly", "fixed batches"}:
+        return ""
+    is_steered = run.noise_steps and run.noise_moved > STEERED
+    if run.leaks or run.follows_contents or run.is_bent or run.reads_early or is_steered or kept_sums(run):
+        return ""
+    seen = run.present[run.compared.all(axis=1)]
+    neighbours, part = neighbouring(seen), in_one_part(seen)
+    if min(neighbours, part) >= BY_CHANCE:
+        return ""
+    return "neighbours" if neighbours <= part else "part"
 
 
 def kept_sums(run: Measured) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.audit.replay.crafts import Craft, overflowing
-from workbench.audit.replay.leaks import leak_of
+from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
@@ -52,9 +53,27 @@ def together(
     found = []
     for others, version in zip(sets, versions, strict=False):
         # Fewer labels may make another model: that tells a label of a quarter, and no more.
-        if version.layouts == b.layouts and (leak := leak_of(b, version)) is not None:
-            found.append((replace(leak, records=len(others)), version))
+        if version.layouts == b.layouts:
+            found += [(replace(leak, records=len(others)), version) for leak in leaks_of(b, version)]
     return share, found
+
+
+def renamed(runs: Runs, a: Recording, b: Recording) -> list[tuple[Leak, Recording]]:
+    """What another id of the first record changes beside the updates, as in a look-up; and the run.
+
+    The first is among those that the finished model is asked about.
+    """
+    own, ids = runs.records[0], {str(record["id"]) for record in runs.records}
+    stem = str(own["id"])[:-1]
+    other = next(name for end in itertools.count() if (name := f"{stem}{end}") not in ids)
+    try:
+        version = runs([{**own, "id": other}, *runs.records[1:]], forced=a)
+    except InputError:
+        return []
+    return [
+        (replace(leak, what=f"{leak.what}, by its id alone", place=0), version)
+        for leak in leaks_of(b, version)
+    ]
 
 
 def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:

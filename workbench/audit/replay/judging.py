@@ -14,7 +14,14 @@ from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
 from workbench.accounting.events import Composed, Event, Gaussian, ShuffledBatches, SubsampledGaussian
 from workbench.accounting.samples import BatchMean
-from workbench.audit.replay.faults import Fault, cautions_of, faults_of, kept_sums, moves_all_a_little
+from workbench.audit.replay.faults import (
+    Fault,
+    cautions_of,
+    faults_of,
+    kept_sums,
+    moves_all_a_little,
+    steps_together,
+)
 from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.audit.replay.stated import Stated, otherwise
@@ -412,6 +419,8 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     tried = int(run.compared[: len(run.added)].sum())
     if run.tries and binom.cdf(sure.sum(), tried, FEWER * sampler.lower) < MOVED_BY_CHANCE:
         reasons.append("batches of copies have more records than those of the data")
+    if steps_together(run, sampler) == "neighbours":
+        reasons.append("records that take part in neighbouring steps together have no bound here")
     if kept_sums(run) == "fading":
         reasons.append("sums that are carried on before the noise have no bound here")
     if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):

@@ -9,39 +9,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.measured import Leak
+from workbench.audit.replay.measured import SCORES, Leak
 from workbench.audit.replay.recording import Layout, Recording
 
 Kept: TypeAlias = Sequence[tuple[str, Tensor]]
 """Tensors that a run leaves, with their names."""
 
 
-def leak_of(b: Recording, c: Recording) -> Leak | None:
-    """What a replaced record changes although updates and random draws are equal."""
+def leaks_of(b: Recording, c: Recording) -> list[Leak]:
+    """What a replaced record changes although updates and random draws are equal.
+
+    The first difference in the training; where there is none, all in what it leaves.
+    """
     same = 0
     while same < min(b.steps, c.steps) and b.draws[same] == c.draws[same]:
         same += 1
     if (found := difference(b, c, gradients=False, steps=same)) is not None:
-        return found
+        return [found]
     if same < min(b.steps, c.steps):
-        return None  # From here on other numbers are drawn, and what differs may come from them.
+        return []  # From here on other numbers are drawn, and what differs may come from them.
     if b.steps != c.steps:
-        return Leak(f"the number of steps ({b.steps} and {c.steps})")
-    if (
-        b.result is not None
-        and b.draws[-1] == c.draws[-1]
-        and not np.array_equal(b.result, c.result, equal_nan=True)
-    ):
-        return Leak("the scores that the finished model gives")
-    if b.draws[-1] == c.draws[-1] and b.buffers and (name := other_tensor(b.buffers, c.buffers)) is not None:
-        return Leak(f"what the finished model keeps in {name}")
-    return None
+        return [Leak(f"the number of steps ({b.steps} and {c.steps})")]
+    if b.draws[-1] != c.draws[-1]:
+        return []
+    ours, theirs = parts_of(b), parts_of(c)
+    # What run B does not have does not repeat itself, and says nothing.
+    names = [name for name, kept in ours.items() if not same_tensor(kept, theirs.get(name))]
+    return [Leak(_words(name), part=name) for name in names]
+
+
+def _words(part: str) -> str:
+    if part == SCORES:
+        return "the scores that the finished model gives"
+    return f"what the finished model keeps in {part.partition(': ')[2]}"
+
+
+def parts_of(run: Recording) -> dict[str, Tensor]:
+    """What a run leaves beside its weights, by `Leak.part`; buffers by their places, as names may repeat."""
+    scores = {} if run.result is None else {SCORES: torch.as_tensor(np.asarray(run.result))}
+    return {**scores, **{f"{place}: {name}": kept for place, (name, kept) in enumerate(run.buffers)}}
+
+
+def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
+    """Whether both are there and equal, NaN to NaN."""
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=one.is_floating_point()).all())
 
 
 def other_state(b: Recording, c: Recording) -> str | None:
     """What the optimizers keep otherwise where a record is replaced, by its name; None where nothing differs.
 
-    To be asked where `leak_of` finds none: then all updates were the same.
+    To be asked where `leaks_of` finds none: then all updates were the same.
     """
     if b.draws != c.draws or not b.states:
         return None

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
-from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted
-from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, together
-from workbench.audit.replay.leaks import difference, leak_of, other_state
+from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
+from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
+from workbench.audit.replay.leaks import difference, leaks_of, other_state
 from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
@@ -88,6 +88,9 @@ MORE_PLACES = 6
 
 SPARE_PLACES = 24
 """Further records, replaced one after the other while none has taken part in a step."""
+
+FEWEST_STEPS = 3
+"""Of a training whose weights are to show which of them no step moves."""
 
 TRIED = 16
 """Seeds whose noises are compared."""
@@ -374,6 +377,7 @@ class _Replacements:
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
         self.steers_sampler = False
+        self.moved = _moved(a)
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
         """Replace the record of a place by each of these in turn."""
@@ -384,14 +388,16 @@ class _Replacements:
             except InputError as error:
                 self.failed.append(str(error))
                 continue
-            if (leak := leak_of(b, c)) is not None:
-                self.leaks.append((replace(leak, place=at.place), c))
+            if leaks := leaks_of(b, c):
+                self.leaks += [(replace(leak, place=at.place), c) for leak in leaks]
             elif (state := other_state(b, c)) is not None:
                 self.states.append((Leak(state, at.place), c))
             at.versions.append(c)
             at.crafts.append(craft)
         at.agree = agreement([b, *at.versions], a.steps)
-        at.raw, at.scaled, bare = _distances([b, *at.versions], at.agree, self._noise, a.layouts[0])
+        at.raw, at.scaled, bare = _distances(
+            [b, *at.versions], at.agree, self._noise, a.layouts[0], self.moved
+        )
         largest = at.raw.max(axis=2, keepdims=True)
         at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
@@ -436,12 +442,21 @@ def _of_records(
     """
     a, b = own
     shown = _Replacements(runs, a, b, noise)
-    places = shown.played(crafts)
+    try:
+        places = shown.played(crafts)
+    except RefusedError:
+        # It may check its input: again within what the records' own images have.
+        crafts = {place: within_range(one) for place, one in crafts.items()}
+        if not any(crafts.values()):
+            raise
+        shown = _Replacements(runs, a, b, noise)
+        places = shown.played(crafts)
     deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, a, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
     apart, more = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, [])
+    more += renamed(runs, a, b)
     leaks, state, early = _leaks(runs, own, noise, shown.leaks + more, shown.states)
     copied = [
         any(
@@ -461,6 +476,7 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
+        "unmoved": int((~shown.moved & (noise.scale == 0)).sum()) if noise.values else 0,
         "leaks": leaks,
         "state": state,
         "reads_early": early,
@@ -520,9 +536,12 @@ def _length(deep: Sequence[Place], alone: float) -> float:
 
 
 def _distances(
-    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout
+    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, moved: Tensor
 ) -> tuple[FloatArray, FloatArray, list[str]]:
-    """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise."""
+    """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise.
+
+    Also the tensors without noise that a record moves. `moved`: see `_moved`.
+    """
     count, steps = agree.shape
     raw, scaled = np.zeros((count, count, steps)), np.zeros((count, count, steps))
     noisy, bare = noise.scale > 0, set()
@@ -541,12 +560,24 @@ def _distances(
         seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
         scaled[:, :, step] = torch.cdist(seen, seen).numpy()
         for name, place in layout.slices():
-            hidden = stacked[:, place][:, ~noisy[place]]
+            hidden = stacked[:, place][:, ~noisy[place] & moved[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
                 moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])
                 bare.update([name] if moved.any() else [])
     return raw, scaled, sorted(bare)
+
+
+def _moved(a: Recording) -> Tensor:
+    """Which weights some step moves; all of them where there are too few steps to know, or several models."""
+    if a.steps < FEWEST_STEPS or len(a.layouts) > 1:
+        return torch.ones(a.weights[0].numel(), dtype=torch.bool)
+    found = torch.zeros(a.weights[0].numel(), dtype=torch.bool)
+    for before, after in zip(
+        a.weights, [*a.weights[1:], *([] if a.last is None else [a.last])], strict=False
+    ):
+        found |= before != after
+    return found
 
 
 def _loudness(first: Place) -> float:

@@ -19,6 +19,10 @@ WEAK = 0.1
 """A record moves an update weakly by less than this part of the most: it may be left over from before."""
 
 
+SCORES = "the scores"
+"""Of a finished model, as a `Leak.part`."""
+
+
 @dataclass(frozen=True)
 class Leak:
     """Something that differs between two trainings whose released updates are equal.
@@ -28,12 +32,15 @@ class Leak:
         place: Which record was replaced; None where the training does not even repeat itself.
         tensor: The parameter in which it shows, where it is one.
         records: How many records were replaced.
+        part: Of what is left at the end: `SCORES`, or a buffer's place and name; empty for the training
+            itself.
     """
 
     what: str
     place: int | None = None
     tensor: str = ""
     records: int = 1
+    part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +116,7 @@ class Measured:
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
+        unmoved: Parameters whose gradients have no noise, but whose weights no step moves.
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 
@@ -166,6 +174,7 @@ class Measured:
     reads_early: bool = False
     failed: tuple[str, ...] = ()
     recognised: Mapping[str, int] = field(default_factory=dict)
+    unmoved: int = 0
     elsewhere: int = 0
     public: int = 0
     by_weights: bool = False

@@ -89,11 +89,9 @@ def _equal(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool]:
             "not all in the gradients"
         )
     scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
-    if not scores_repeat or not np.array_equal(a.result, b.result, equal_nan=True):
-        # Scores that do not repeat themselves, or follow gradients that the code read before they were
-        # replaced by run A's, tell nothing of a replaced record.
-        b.result = None
-    if other_tensor(a.buffers, b.buffers) is not None:
+    if not scores_repeat:
+        b.result = None  # What does not repeat itself tells nothing of a replaced record.
+    if other_tensor(a.buffers, twin.buffers) is not None:
         b.buffers = ()
     if other_tensor(a.states, b.states) is not None:
         b.states = ()

@@ -3,30 +3,36 @@
 Code that decides something by its noisy gradient (a rate, when to stop) may do so: that is paid for with the
 noise. But run B and runs C have no noise, so that it reads sums of other records. Where a run C differs
 beside the updates, the training is therefore repeated on run B's records, its noise such that the code reads
-what it has read in C. What differs then too follows the gradient.
+what it has read in C. What is then as in run C is made of that gradient alone; what differs then too follows
+the gradient, and it is not known what else; what stays as in run B is a leak.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.leaks import leak_of, other_state
+from workbench.audit.replay.leaks import difference, leaks_of, other_state, parts_of, same_tensor
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
 
 MOST_ASKED = 6
-"""Differences that are looked into, each of another kind."""
+"""Runs C whose differences are looked into."""
 
 REACHED = 1e-2
 """Share of what a record moves by which the code may read something else than it has read in run C."""
 
 ROUNDS = 1e-5
 """Share of the noise by which it may, since that is what moves the gradient."""
+
+ROUNDED = 1e-6
+"""Share of itself by which something may differ that follows the same numbers, rounded otherwise."""
 
 OTHER_NOISE: tuple[Callable[[int], float], ...] = (
     lambda step: -1.0,
@@ -40,54 +46,112 @@ OTHER_NOISE: tuple[Callable[[int], float], ...] = (
 """What the noise of a step, counted from 0, is multiplied by where it cannot be given another form."""
 
 
+class Answer(Enum):
+    """Whether a difference follows gradients that the code reads."""
+
+    LEAKS = "no gradient changes it"
+    READ = "the gradients that were read make all of it"
+    FOLLOWS = "gradients change it too"
+
+
 def not_read(
     runs: Runs, a: Recording, b: Recording, found: Sequence[tuple[Leak, Recording]]
 ) -> tuple[list[Leak], bool]:
-    """The first leak that follows no gradient, if there is one; and whether others do.
+    """The first leak that follows no gradient, if there is one; and whether there are some of unknown kind.
 
     Args:
         found: Leaks, each with the run that showed it.
     """
     kinds: dict[str, tuple[Leak, Recording]] = {}
     for leak, run in found:
-        kinds.setdefault(leak.what, (leak, run))
-    asked = list(kinds.values())[:MOST_ASKED]
-    for place, (leak, run) in enumerate(asked):
-        if not follows_gradients(runs, a, b, run):
-            return [leak], place > 0
-    return [], bool(asked)
+        kinds.setdefault(leak.part or leak.what, (leak, run))
+    asked: dict[int, _Repeated] = {}
+    is_unknown = False
+    for leak, run in kinds.values():
+        if id(run) not in asked and len(asked) == MOST_ASKED:
+            is_unknown = True
+            continue
+        answer = asked.setdefault(id(run), _Repeated(runs, a, b, run)).answer(leak)
+        if answer is Answer.LEAKS:
+            return [leak], is_unknown
+        is_unknown |= answer is Answer.FOLLOWS
+    return [], is_unknown
 
 
-def follows_gradients(runs: Runs, a: Recording, b: Recording, c: Recording) -> bool:
-    """Whether run B is another one, beside its updates, where the code reads what it has read in run C.
+class _Repeated:
+    """Run B once more, such that the code reads what it has read in run C."""
 
-    Where noise cannot make it read that, other noise is tried: larger, turned round, rising and falling.
-    """
-    steps = min(a.steps, b.steps, c.steps)
-    moves = [c.gradients[step] - b.gradients[step] for step in range(steps)]
-    noises = [a.gradients[step] - b.gradients[step] for step in range(steps)]
-    if all(one.shape == other.shape for one, other in zip(moves, noises, strict=True)):
+    def __init__(self, runs: Runs, a: Recording, b: Recording, c: Recording) -> None:
+        self._runs, self._a, self._b, self._c = runs, a, b, c
+
+    def answer(self, leak: Leak) -> Answer:
+        """Of a difference of run C.
+
+        Where noise cannot make the code read what it did there, other noise is tried: larger, turned round,
+        rising and falling.
+        """
+        run = self._run
+        if isinstance(run, InputError):  # As where it refuses numbers of its own: it reads them.
+            return Answer.FOLLOWS
+        if run is not None:
+            if run.draws == self._b.draws and _is_same(run, self._b, leak.part):
+                return Answer.LEAKS
+            is_close = run.draws == self._c.draws and _is_close(run, self._c, self._b, leak.part)
+            return Answer.READ if is_close else Answer.FOLLOWS
+        return Answer.FOLLOWS if self._moves_under_noise else Answer.LEAKS
+
+    @cached_property
+    def _run(self) -> Recording | InputError | None:
+        """The run; why it fails; or None where the code does not read in it what it has read in run C."""
+        a, b, c = self._a, self._b, self._c
+        steps = min(a.steps, b.steps, c.steps)
+        moves = [c.gradients[step] - b.gradients[step] for step in range(steps)]
+        noises = [a.gradients[step] - b.gradients[step] for step in range(steps)]
+        if any(one.shape != other.shape for one, other in zip(moves, noises, strict=True)):
+            return None
         shares = [torch.where(n != 0, m / n, 0.0) for m, n in zip(moves, noises, strict=True)]
         try:
-            run = runs(forced=a, share=[*shares, 0.0])
-        except InputError:  # As where it refuses numbers of its own: it reads them.
-            return True
-        if _differs(b, run):
-            return True
-        if _reaches(run, c, moves, noises):
+            run = self._runs(forced=a, share=[*shares, 0.0])
+        except InputError as error:
+            return error
+        return run if _reaches(run, c, moves, noises) else None
+
+    @cached_property
+    def _moves_under_noise(self) -> bool:
+        """Whether anything but the updates differs under other noise."""
+        for noise in OTHER_NOISE:
+            try:
+                run = self._runs(forced=self._a, share=[noise(step) for step in range(self._a.steps + 1)])
+            except InputError:
+                return True
+            if _differs(self._b, run):
+                return True
+        return False
+
+
+def _is_same(run: Recording, b: Recording, part: str) -> bool:
+    """Whether a part of what two runs leave is the same, the trainings themselves where none is named."""
+    if part:
+        return same_tensor(parts_of(run).get(part), parts_of(b).get(part))
+    return difference(run, b, gradients=False) is None
+
+
+def _is_close(run: Recording, c: Recording, b: Recording, part: str) -> bool:
+    """Whether a run leaves what run C does, but for rounding and a small share of what run C has moved."""
+    if not part and run.steps != c.steps:
+        return False
+    made, other, usual = ([parts_of(one).get(part)] if part else list(one.weights) for one in (run, c, b))
+    for one, two, three in zip(made, other, usual, strict=False):
+        if one is None or two is None or three is None or not one.shape == two.shape == three.shape:
             return False
-    for noise in OTHER_NOISE:
-        try:
-            run = runs(forced=a, share=[noise(step) for step in range(a.steps + 1)])
-        except InputError:
-            return True
-        if _differs(b, run):
-            return True
-    return False
+        allowed = REACHED * (two - three).abs() + ROUNDED * two.abs()
+        if not bool((((one - two).abs() <= allowed) | (one == two)).all()):
+            return False
+    return True
 
 
 def _differs(b: Recording, run: Recording) -> bool:
-    return run.draws != b.draws or leak_of(b, run) is not None or other_state(b, run) is not None
+    return run.draws != b.draws or bool(leaks_of(b, run)) or other_state(b, run) is not None
 
 
 def _reaches(run: Recording, c: Recording, moves: Sequence[Tensor], noises: Sequence[Tensor]) -> bool:

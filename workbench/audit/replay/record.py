@@ -87,6 +87,7 @@ def recorded(
             noise = Silence(watch, shapes, frozenset(sizes), records)
             noise.shares = share if isinstance(share, Sequence) else (share,)
             noise.layout = forced.layouts[0] if forced.layouts else noise.layout
+            noise.steps = forced.steps
             noise.still, noise.disturbs, noise.quiet = still, disturbs, quiet
             noise.disturbs_single = disturbs and like is not None and like.has_single
             noise.disturbs_parts = disturbs and like is not None and like.has_parts

@@ -21,11 +21,14 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 18
+FORM = 19
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
 """Records whose scores under the finished model are compared."""
+
+PROBES_OF_MODEL = 8
+"""The same of a language model, whose scores follow its weights and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,10 @@ def replay_user(
         training = UserTraining(spec, job.setup.device)
         found = measured(
             lambda records, number: training.asking(
-                records, stream_seed(job.setup.seed, "training", number), candidates[:PROBES]
+                records,
+                stream_seed(job.setup.seed, "training", number),
+                candidates[:PROBES],
+                most_of_model=PROBES_OF_MODEL,
             ),
             as_dicts([record for record, inside in zip(candidates, job.included, strict=True) if inside]),
             seed=job.setup.seed,

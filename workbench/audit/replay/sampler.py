@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.stats import binom, chi2_contingency
+from scipy.special import gammaln, logsumexp
+from scipy.stats import binom, chi2, chi2_contingency, hypergeom
 
 from workbench.estimation.clopper_pearson import binomial_lower, binomial_upper
-from workbench.interfaces import BoolArray
+from workbench.interfaces import BoolArray, FloatArray
 
 BY_CHANCE = 1e-4
 """A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
@@ -101,3 +103,50 @@ def sampler_of(
         lower=binomial_lower(hits, cells, error / 2),
         upper=binomial_upper(hits, cells, error / 2),
     )
+
+
+def neighbouring(present: BoolArray) -> float:
+    """Probability that so many hits of a row's follow each other where every order is as likely.
+
+    As where one batch is used for several steps: then fewer samples than steps are drawn. Given the number of
+    hits h of a row of T, the number of their runs is hypergeometric, and the rows are independent.
+
+    Args:
+        present: Which of the places take part in each step, shape `(m, T)`.
+    """
+    steps, chances, pairs = present.shape[1], np.ones(1), 0
+    for row in present:
+        hits = int(row.sum())
+        if hits:
+            pairs += int((row[1:] & row[:-1]).sum())
+            chances = np.convolve(
+                chances, hypergeom.pmf(hits - np.arange(hits), steps, steps - hits + 1, hits)
+            )
+    return float(min(1.0, chances[pairs:].sum()))
+
+
+def in_one_part(present: BoolArray) -> float:
+    """Probability that a row's hits lie so close to each other where every order is as likely.
+
+    As where each record belongs to one of several models, which are trained one after the other. The
+    probabilities of the rows are joined by Fisher's method.
+
+    Args:
+        present: See `neighbouring`.
+    """
+    steps, logs = present.shape[1], []
+    for row in present:
+        places = np.flatnonzero(row)
+        if (hits := len(places)) > 1:
+            spans = np.arange(hits - 1, places[-1] - places[0] + 1)
+            ways = np.log(steps - spans) + _log_choose(spans - 1, hits - 2) - _log_choose(steps, hits)
+            logs.append(min(0.0, float(logsumexp(ways))))
+    return float(chi2.sf(-2.0 * sum(logs), 2 * len(logs))) if logs else 1.0
+
+
+def _log_choose(count: Any, chosen: int) -> FloatArray:
+    """The logarithm of the number of subsets, of each count."""
+    found: FloatArray = (
+        gammaln(np.asarray(count) + 1.0) - gammaln(chosen + 1.0) - gammaln(count - chosen + 1.0)
+    )
+    return found

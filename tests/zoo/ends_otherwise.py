@@ -1,0 +1,170 @@
+"""Trainers at (1, 1e-5) that use records after the last step, by their ids, or in steps that go together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+sys.path.append(str(Path(__file__).parent))
+from dp_sgd import STEPS, Gradients, Records, Trainer
+
+
+class HeadOfMembers(Trainer):
+    """Wrong: a second last layer, from small random weights, is fitted to all members after the training."""
+
+    def after(self, step: int) -> None:
+        if step == STEPS - 1:
+            with torch.no_grad():
+                hidden = self.network[:2](self.images)
+            head = 0.01 * torch.randn(10, 32, generator=self.generator)
+            for _ in range(20):
+                errors = torch.softmax(hidden @ head.T, dim=1)
+                errors[torch.arange(len(self.labels)), self.labels] -= 1.0
+                head -= 0.5 * errors.T @ hidden / len(self.labels)
+            with torch.no_grad():
+                self.network[2].weight.copy_(head)
+
+
+class LogsNoisyLength(Trainer):
+    """Correct: a buffer has the lengths of the noisy sums."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if not hasattr(self.network, "lengths"):
+            self.network.register_buffer("lengths", torch.zeros(STEPS))
+            self.network.register_buffer("losses", torch.zeros(STEPS))
+            self.now = 0
+        return images, labels
+
+    def before(self) -> None:
+        noisy = torch.cat([p.grad.flatten() for p in self.parameters.values() if p.grad is not None])
+        self.network.lengths[self.now] = noisy.norm()
+        self.now += 1
+
+
+class LogsSumsToo(LogsNoisyLength):
+    """Wrong: and another one those of the sums before the noise."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = super().summed(each)
+        self.network.losses[self.now] = torch.cat([g.flatten() for g in total.values()]).norm()
+        return total
+
+
+class LooksUpIds(Trainer):
+    """Wrong: scores of members, known by their ids, are higher."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        score, members = super().__call__(records, seed), {record["id"] for record in records}
+
+        def told(others: Records) -> Tensor:
+            return score(others) + torch.tensor([100.0 * (other["id"] in members) for other in others])
+
+        return told
+
+
+class DrawnByIds(Trainer):
+    """Correct: a hash of id, step and seed is a record's coin."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        self.ids, self.seed = [str(record["id"]) for record in records], seed
+        return super().__call__(records, seed)
+
+    def batch(self, step: int) -> Tensor:
+        import hashlib
+
+        drawn = [hashlib.sha256(f"{one} {step} {self.seed}".encode()).digest()[:8] for one in self.ids]
+        coins = torch.tensor([int.from_bytes(one) / 2.0**64 for one in drawn])
+        return torch.nonzero(coins < self.rate)[:, 0]
+
+
+class BatchesThrice(Trainer):
+    """Wrong: a batch is used for three steps, which are paid for as steps of three batches."""
+
+    def batch(self, step: int) -> Tensor:
+        if step % 3 == 0:
+            self.kept = super().batch(step)
+        return self.kept
+
+
+class LastSumAgain(Trainer):
+    """Wrong: each sum has that of the step before in it."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        self.last: Gradients = {}
+        return images, labels
+
+    def summed(self, each: Gradients) -> Gradients:
+        now = super().summed(each)
+        total = {name: g + self.last.get(name, 0) for name, g in now.items()}
+        self.last = now
+        return total
+
+
+class OneFourthAtATime(Trainer):
+    """Wrong: ten steps for each fourth of the records, at four times the rate, paid for as if of all."""
+
+    def batch(self, step: int) -> Tensor:
+        fourth = torch.arange(len(self.labels)) % 4 == step * 4 // STEPS
+        drawn = torch.rand(len(self.labels), generator=self.generator) < 4 * self.rate
+        return torch.nonzero(fourth & drawn)[:, 0]
+
+
+class ChecksItsInput(Trainer):
+    """Wrong: a tenth of the noise; and images that are out of range are refused."""
+
+    noise = 0.1
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if float(images.min()) < 0 or float(images.max()) > 16:
+            raise ValueError(
+                f"images must lie in 0 .. 16, got {float(images.min())} to {float(images.max())}"
+            )
+        return images, labels
+
+
+class FrozenByRate(Trainer):
+    """Correct: the first layer has no noise, and a rate of zero."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        first, last = self.network[0], self.network[2]
+        return torch.optim.SGD(
+            [{"params": first.parameters(), "lr": 0.0}, {"params": last.parameters()}], lr=0.5
+        )
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.zeros_like(parameter) if name.startswith("0.") else super().drawn(name, parameter)
+
+
+TRAINERS = {
+    "head_of_members": HeadOfMembers(),
+    "logs_noisy_length": LogsNoisyLength(),
+    "logs_sums_too": LogsSumsToo(),
+    "looks_up_ids": LooksUpIds(),
+    "drawn_by_ids": DrawnByIds(),
+    "batches_thrice": BatchesThrice(),
+    "last_sum_again": LastSumAgain(),
+    "one_fourth_at_a_time": OneFourthAtATime(),
+    "checks_its_input": ChecksItsInput(),
+    "frozen_by_rate": FrozenByRate(),
+}
+"""Each trainer by the name of the module's function."""
+
+SAYS = {
+    "head_of_members": ("UNDECIDED", "changes the scores that the finished model gives"),
+    "logs_noisy_length": ("NOT_REFUTED", ""),
+    "logs_sums_too": ("REFUTED", "changes what the finished model keeps in losses"),
+    "looks_up_ids": ("REFUTED", "changes the scores that the finished model gives, by its id alone"),
+    "drawn_by_ids": ("NOT_REFUTED", ""),
+    "batches_thrice": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
+    "last_sum_again": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
+    "one_fourth_at_a_time": ("UNDECIDED", "sampler: "),
+    "checks_its_input": ("REFUTED", "accountant"),
+    "frozen_by_rate": ("NOT_REFUTED", "no step before the last moves these"),
+}
+"""The verdict, and part of its sentence; empty where no part is at fault."""
+
+globals().update(TRAINERS)
