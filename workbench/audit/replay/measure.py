@@ -536,11 +536,11 @@ def _length(deep: Sequence[Place], alone: float) -> float:
 
 
 def _distances(
-    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, moved: Tensor
+    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, moving: Tensor
 ) -> tuple[FloatArray, FloatArray, list[str]]:
     """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise.
 
-    Also the tensors without noise that a record moves. `moved`: see `_moved`.
+    Also the tensors without noise that a record moves. `moving`: see `_moved`.
     """
     count, steps = agree.shape
     raw, scaled = np.zeros((count, count, steps)), np.zeros((count, count, steps))
@@ -560,7 +560,7 @@ def _distances(
         seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
         scaled[:, :, step] = torch.cdist(seen, seen).numpy()
         for name, place in layout.slices():
-            hidden = stacked[:, place][:, ~noisy[place] & moved[place]]
+            hidden = stacked[:, place][:, ~noisy[place] & moving[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
                 moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])
