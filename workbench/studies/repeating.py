@@ -20,7 +20,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2, norm, t
 
 REPEAT = 0.9
 """Probability with which a repeat with as many fresh units decides the same."""
@@ -30,6 +29,8 @@ _POINTS = (np.arange(400) + 0.5) / 400
 
 def repeat_probability(statistic: float, critical: float, units: int) -> float:
     """Probability that a repeat's t statistic, on as many fresh units, is beyond a critical value again."""
+    from scipy.stats import chi2, norm  # The command line's help has no time for it.
+
     degrees = max(1, units - 1)
     root = np.sqrt(chi2.ppf(_POINTS, degrees) / degrees)
     return float(norm.cdf((statistic * root[:, None] - critical * root[None, :]) / np.sqrt(2)).mean())
@@ -43,6 +44,8 @@ def repeat_level(level: float, units: int) -> float:
         level: In (0, 1), of a two-sided t test.
         units: Of replication, at least 1.
     """
+    from scipy.stats import t
+
     degrees = max(1, units - 1)
     critical = float(t.isf(level / 2, degrees))
     statistic = brentq(
