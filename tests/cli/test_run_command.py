@@ -441,8 +441,7 @@ def test_control_c_keeps_what_is_done(
     assert code == 0
     to_train, to_measure, done, failed = rows(out)["in all"]
     assert (failed, to_measure + done) == (0, 40)
-    assert done > 0
-    assert to_train < 40
+    assert 40 - to_train + done >= int(kept[1])
 
 
 @pytest.mark.slow
