@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -74,8 +75,6 @@ class DrawnByIds(Trainer):
         return super().__call__(records, seed)
 
     def batch(self, step: int) -> Tensor:
-        import hashlib
-
         drawn = [hashlib.sha256(f"{one} {step} {self.seed}".encode()).digest()[:8] for one in self.ids]
         coins = torch.tensor([int.from_bytes(one) / 2.0**64 for one in drawn])
         return torch.nonzero(coins < self.rate)[:, 0]
@@ -126,6 +125,26 @@ class ChecksItsInput(Trainer):
         return images, labels
 
 
+class ChecksAndKeeps(ChecksItsInput):
+    """Correct: it refuses the same, and has all of the noise."""
+
+    noise = 1.0
+
+
+class LooksUpIdsByLength(LogsNoisyLength):
+    """Wrong: the look-up of ids, under a temperature by the noisy sums' lengths, which may be."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        score, members = super().__call__(records, seed), {record["id"] for record in records}
+        temperature = float(self.network.lengths.mean())
+
+        def told(others: Records) -> Tensor:
+            found = torch.tensor([100.0 * (other["id"] in members) for other in others])
+            return score(others) / temperature + found
+
+        return told
+
+
 class FrozenByRate(Trainer):
     """Correct: the first layer has no noise, and a rate of zero."""
 
@@ -149,6 +168,8 @@ TRAINERS = {
     "last_sum_again": LastSumAgain(),
     "one_fourth_at_a_time": OneFourthAtATime(),
     "checks_its_input": ChecksItsInput(),
+    "checks_and_keeps": ChecksAndKeeps(),
+    "looks_up_ids_by_length": LooksUpIdsByLength(),
     "frozen_by_rate": FrozenByRate(),
 }
 """Each trainer by the name of the module's function."""
@@ -163,6 +184,8 @@ SAYS = {
     "last_sum_again": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
     "one_fourth_at_a_time": ("UNDECIDED", "sampler: "),
     "checks_its_input": ("REFUTED", "accountant"),
+    "checks_and_keeps": ("NOT_REFUTED", ""),
+    "looks_up_ids_by_length": ("REFUTED", "by its id alone"),
     "frozen_by_rate": ("NOT_REFUTED", "no step before the last moves these"),
 }
 """The verdict, and part of its sentence; empty where no part is at fault."""

@@ -74,11 +74,7 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
 
 
 def within_range(crafts: Sequence[Craft]) -> list[Craft]:
-    """The crafts of usual loudness with images that are no louder than the records', and nowhere negative.
-
-    Returns:
-        None where records have no image.
-    """
+    """The usual crafts, with images as loud as the records' and nowhere negative; empty for texts."""
     made = []
     for number, craft in enumerate(crafts):
         if craft.record["image"] is not None and not craft.loudness:

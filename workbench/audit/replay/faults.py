@@ -98,10 +98,7 @@ def _replaced(leak: Leak) -> str:
 
 def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     """Part, words, and whether it is so, of each fault that shows in what was measured."""
-    # A schedule follows no record, but sums that are rounded may say so; a controller that comes to the same
-    # scales under another seed only looks like one.
-    is_rounded = run.coarse or run.by_weights or run.is_bent
-    is_steered = run.noise_steps and run.noise_moved > STEERED and not (run.is_schedule and is_rounded)
+    is_steered = _is_steered(run)
     return [
         *_signs_of_noise(run),
         (
@@ -121,6 +118,16 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
         *_signs_of_scale(run, is_steered),
         *_signs_of_sampling(run, sampler, is_steered),
     ]
+
+
+def _is_steered(run: Measured) -> bool:
+    """Whether the noise's scale follows the records.
+
+    A schedule follows none, but sums that are rounded may say so; a controller that comes to the same scales
+    under another seed only looks like one.
+    """
+    is_rounded = run.coarse or run.by_weights or run.is_bent
+    return run.noise_steps and run.noise_moved > STEERED and not (run.is_schedule and is_rounded)
 
 
 def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
@@ -319,8 +326,8 @@ def steps_together(run: Measured, sampler: Sampler) -> str:
     """
     if sampler.kind not in {"Poisson", "sampled", "sampled unevenly", "fixed batches"}:
         return ""
-    is_steered = run.noise_steps and run.noise_moved > STEERED
-    if run.leaks or run.follows_contents or run.is_bent or run.reads_early or is_steered or kept_sums(run):
+    is_noise_kept = run.is_bent or run.reads_early or run.is_correlated
+    if run.leaks or run.follows_contents or is_noise_kept or _is_steered(run) or kept_sums(run):
         return ""
     seen = run.present[run.compared.all(axis=1)]
     neighbours, part = neighbouring(seen), in_one_part(seen)

@@ -32,10 +32,13 @@ def leaks_of(b: Recording, c: Recording) -> list[Leak]:
         return [Leak(f"the number of steps ({b.steps} and {c.steps})")]
     if b.draws[-1] != c.draws[-1]:
         return []
-    ours, theirs = parts_of(b), parts_of(c)
-    # What run B does not have does not repeat itself, and says nothing.
-    names = [name for name, kept in ours.items() if not same_tensor(kept, theirs.get(name))]
-    return [Leak(_words(name), part=name) for name in names]
+    return [Leak(_words(name), part=name) for name in different(b, c) if name not in b.unlike]
+
+
+def different(first: Recording, second: Recording) -> list[str]:
+    """The parts of what two runs leave (`parts_of`) that differ, or are of one alone."""
+    ours, theirs = parts_of(first), parts_of(second)
+    return [name for name in {**ours, **theirs} if not same_tensor(ours.get(name), theirs.get(name))]
 
 
 def _words(part: str) -> str:

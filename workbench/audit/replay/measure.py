@@ -23,7 +23,7 @@ from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
-from workbench.audit.replay.measured import WEAK, Leak, Measured, NotMeasured
+from workbench.audit.replay.measured import STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
     bent,
@@ -118,7 +118,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 18 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 19 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -377,7 +377,8 @@ class _Replacements:
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
         self.steers_sampler = False
-        self.moved = _moved(a)
+        self.still = ~_moved(a)
+        self.idle = torch.zeros_like(self.still)
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
         """Replace the record of a place by each of these in turn."""
@@ -391,13 +392,14 @@ class _Replacements:
             if leaks := leaks_of(b, c):
                 self.leaks += [(replace(leak, place=at.place), c) for leak in leaks]
             elif (state := other_state(b, c)) is not None:
-                self.states.append((Leak(state, at.place), c))
+                self.states.append((Leak(state, at.place, part=STATES), c))
             at.versions.append(c)
             at.crafts.append(craft)
         at.agree = agreement([b, *at.versions], a.steps)
-        at.raw, at.scaled, bare = _distances(
-            [b, *at.versions], at.agree, self._noise, a.layouts[0], self.moved
+        at.raw, at.scaled, bare, idle = _distances(
+            [b, *at.versions], at.agree, self._noise, a.layouts[0], self.still
         )
+        self.idle |= idle
         largest = at.raw.max(axis=2, keepdims=True)
         at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
@@ -476,7 +478,7 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
-        "unmoved": int((~shown.moved & (noise.scale == 0)).sum()) if noise.values else 0,
+        "unmoved": int(shown.idle.sum()),
         "leaks": leaks,
         "state": state,
         "reads_early": early,
@@ -536,15 +538,16 @@ def _length(deep: Sequence[Place], alone: float) -> float:
 
 
 def _distances(
-    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, moving: Tensor
-) -> tuple[FloatArray, FloatArray, list[str]]:
+    versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, still: Tensor
+) -> tuple[FloatArray, FloatArray, list[str], Tensor]:
     """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise.
 
-    Also the tensors without noise that a record moves. `moving`: see `_moved`.
+    Also the tensors without noise that a record moves, and which gradients it moves of those weights that are
+    `still`: no step moves them, whatever their gradients.
     """
     count, steps = agree.shape
     raw, scaled = np.zeros((count, count, steps)), np.zeros((count, count, steps))
-    noisy, bare = noise.scale > 0, set()
+    noisy, bare, idle = noise.scale > 0, set(), torch.zeros_like(still)
     for step in range(steps):
         own = versions[0].gradients[step]
         rows = [version.gradients[step] if agree[i, step] else own for i, version in enumerate(versions)]
@@ -559,13 +562,14 @@ def _distances(
             continue
         seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
         scaled[:, :, step] = torch.cdist(seen, seen).numpy()
+        idle |= still & ~noisy & (stacked != stacked[0]).any(dim=0)
         for name, place in layout.slices():
-            hidden = stacked[:, place][:, ~noisy[place] & moving[place]]
+            hidden = stacked[:, place][:, ~noisy[place] & ~still[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
                 moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])
                 bare.update([name] if moved.any() else [])
-    return raw, scaled, sorted(bare)
+    return raw, scaled, sorted(bare), idle
 
 
 def _moved(a: Recording) -> Tensor:

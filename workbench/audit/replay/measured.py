@@ -22,6 +22,9 @@ WEAK = 0.1
 SCORES = "the scores"
 """Of a finished model, as a `Leak.part`."""
 
+STATES = "the optimizers' states"
+"""Likewise."""
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -32,8 +35,8 @@ class Leak:
         place: Which record was replaced; None where the training does not even repeat itself.
         tensor: The parameter in which it shows, where it is one.
         records: How many records were replaced.
-        part: Of what is left at the end: `SCORES`, or a buffer's place and name; empty for the training
-            itself.
+        part: Of what is left at the end: `SCORES`, `STATES`, or a buffer's place and name; empty for the
+            training itself.
     """
 
     what: str
@@ -116,7 +119,7 @@ class Measured:
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
-        unmoved: Parameters whose gradients have no noise, but whose weights no step moves.
+        unmoved: Parameters whose gradients a record moves without noise, but whose weights no step moves.
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from workbench.audit.replay.crafts import copies
-from workbench.audit.replay.leaks import difference, other_tensor
+from workbench.audit.replay.leaks import difference, different, other_tensor
+from workbench.audit.replay.measured import SCORES
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
@@ -88,14 +88,10 @@ def _equal(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool]:
             f"with equal gradients the training goes another way: {broken.what}; so its randomness is "
             "not all in the gradients"
         )
-    scores_repeat = np.array_equal(a.result, twin.result, equal_nan=True)
-    if not scores_repeat:
-        b.result = None  # What does not repeat itself tells nothing of a replaced record.
-    if other_tensor(a.buffers, twin.buffers) is not None:
-        b.buffers = ()
+    b.unlike = frozenset(different(a, twin))
     if other_tensor(a.states, b.states) is not None:
         b.states = ()
-    return a, b, scores_repeat
+    return a, b, SCORES not in b.unlike
 
 
 def _public(runs: Runs, a: Recording) -> frozenset[int]:

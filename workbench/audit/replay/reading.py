@@ -16,8 +16,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.leaks import difference, leaks_of, other_state, parts_of, same_tensor
-from workbench.audit.replay.measured import Leak
+from workbench.audit.replay.leaks import difference, different, leaks_of, other_state, parts_of
+from workbench.audit.replay.measured import STATES, Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
@@ -63,7 +63,8 @@ def not_read(
         found: Leaks, each with the run that showed it.
     """
     kinds: dict[str, tuple[Leak, Recording]] = {}
-    for leak, run in found:
+    # Runs that move the fewest gradients tell the most: what is read in them is what run B reads.
+    for leak, run in sorted(found, key=lambda one: _moves(b, one[1])):
         kinds.setdefault(leak.part or leak.what, (leak, run))
     asked: dict[int, _Repeated] = {}
     is_unknown = False
@@ -76,6 +77,11 @@ def not_read(
             return [leak], is_unknown
         is_unknown |= answer is Answer.FOLLOWS
     return [], is_unknown
+
+
+def _moves(b: Recording, run: Recording) -> int:
+    """Steps whose gradient a run moves."""
+    return sum(not torch.equal(one, other) for one, other in zip(b.gradients, run.gradients, strict=False))
 
 
 class _Repeated:
@@ -131,8 +137,10 @@ class _Repeated:
 
 def _is_same(run: Recording, b: Recording, part: str) -> bool:
     """Whether a part of what two runs leave is the same, the trainings themselves where none is named."""
+    if part == STATES:
+        return other_state(b, run) is None
     if part:
-        return same_tensor(parts_of(run).get(part), parts_of(b).get(part))
+        return part not in different(run, b)
     return difference(run, b, gradients=False) is None
 
 
@@ -140,7 +148,7 @@ def _is_close(run: Recording, c: Recording, b: Recording, part: str) -> bool:
     """Whether a run leaves what run C does, but for rounding and a small share of what run C has moved."""
     if not part and run.steps != c.steps:
         return False
-    made, other, usual = ([parts_of(one).get(part)] if part else list(one.weights) for one in (run, c, b))
+    made, other, usual = (_kept(one, part) for one in (run, c, b))
     for one, two, three in zip(made, other, usual, strict=False):
         if one is None or two is None or three is None or not one.shape == two.shape == three.shape:
             return False
@@ -148,6 +156,12 @@ def _is_close(run: Recording, c: Recording, b: Recording, part: str) -> bool:
         if not bool((((one - two).abs() <= allowed) | (one == two)).all()):
             return False
     return True
+
+
+def _kept(run: Recording, part: str) -> list[Tensor | None]:
+    if part == STATES:
+        return [value for _, value in run.states]
+    return [parts_of(run).get(part)] if part else list(run.weights)
 
 
 def _differs(b: Recording, run: Recording) -> bool:

@@ -56,6 +56,7 @@ class Recording:
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
             the calls.
         states: What the optimizers keep at the end, likewise.
+        unlike: Names of what is left at the end (`leaks.parts_of`) that does not repeat itself.
         recognised: How many draws of noise were met, by their kind.
         numbers: How many numbers they had in all.
         noises: A hash of each of them that has `LEAST` numbers.
@@ -89,6 +90,7 @@ class Recording:
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
     states: tuple[tuple[str, Tensor], ...] = ()
+    unlike: frozenset[str] = frozenset()
     recognised: dict[str, int] = field(default_factory=dict)
     numbers: int = 0
     noises: list[int] = field(default_factory=list)
