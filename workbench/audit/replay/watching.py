@@ -265,13 +265,13 @@ class Watch:
                 parameter.copy_(part)
 
     def _frozen(self, parameters: Sequence[Tensor]) -> list[torch.nn.Parameter]:
-        """Parameters of the modules that were called, but for these."""
+        """Parameters of the modules that were called, but for these and those without numbers (functorch's)."""
         trained = set(map(id, parameters))
         found = {id(p): p for module in self.called.values() for p in module.parameters()}
         return [
             p
             for number, p in found.items()
-            if number not in trained and not isinstance(p, UninitializedParameter)
+            if number not in trained and not isinstance(p, UninitializedParameter) and not p.is_meta
         ]
 
     def _force(self, parameters: Sequence[Tensor], forced: Recording, step: int) -> None:
