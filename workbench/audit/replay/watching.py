@@ -265,7 +265,7 @@ class Watch:
                 parameter.copy_(part)
 
     def _frozen(self, parameters: Sequence[Tensor]) -> list[torch.nn.Parameter]:
-        """Parameters of the modules that were called, but for these and those without numbers (functorch's)."""
+        """Parameters of the modules that were called, but for these and functorch's, without numbers."""
         trained = set(map(id, parameters))
         found = {id(p): p for module in self.called.values() for p in module.parameters()}
         return [
@@ -297,7 +297,9 @@ class Watch:
         found: dict[int, tuple[str, Tensor]] = {}
         for module in [part for called in self.called.values() for part in called.modules()]:
             for name, buffer in module._buffers.items():
-                if buffer is not None and name not in module._non_persistent_buffers_set:
+                if buffer is None or buffer.is_meta:
+                    continue
+                if name not in module._non_persistent_buffers_set:
                     found.setdefault(id(buffer), (name, buffer.detach().cpu().clone()))
         return tuple(found.values())
 
