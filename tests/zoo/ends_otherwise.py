@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
-from dp_sgd import STEPS, Gradients, Records, Trainer
+from dp_sgd import STEPS, TEMPERATURES, Gradients, Records, Trainer, tensors
 
 
 class HeadOfMembers(Trainer):
@@ -158,7 +159,111 @@ class FrozenByRate(Trainer):
         return torch.zeros_like(parameter) if name.startswith("0.") else super().drawn(name, parameter)
 
 
+class PrivateHistogram(Trainer):
+    """Correct: more noise than is needed, and a histogram with noise of the last bias's shape."""
+
+    noise = 1.3
+
+    def after(self, step: int) -> None:
+        if step == STEPS // 2:
+            noise = torch.normal(0.0, 20.0, (10,), generator=self.generator)
+            self.network.register_buffer("histogram", torch.bincount(self.labels, minlength=10) + noise)
+
+
+class LogsRises(LogsNoisyLength):
+    """Correct: a buffer of booleans tells after which steps the noisy sum was longer than the first."""
+
+    def before(self) -> None:
+        super().before()
+        if self.now == STEPS:
+            self.network.register_buffer("rises", self.network.lengths > self.network.lengths[0])
+
+
+class NoiseFromTheBack(LogsNoisyLength):
+    """Correct: noise is drawn for the last parameter first; whether most of it was in one place is kept."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        total, draw = super().summed(each), super().drawn
+        self.noises = {name: draw(name, total[name]) for name in [*total][::-1]}
+        return total
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.noises[name]
+
+    def before(self) -> None:
+        first = self.parameters["0.weight"].grad
+        super().before()
+        if first is not None:
+            most = first.square().sum(dim=0).sort(descending=True).values
+            self.network.losses[0] += float(most[:8].sum() > 0.8 * most.sum())
+
+
+class BareBlankPixels(Trainer):
+    """Wrong: no noise on the weights of pixels that are blank in all records."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        drawn = super().drawn(name, parameter)
+        return drawn * self.seen if name == "0.weight" else drawn
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        self.seen = torch.ones(64)
+        self.seen[[0, 32, 39]] = 0.0
+        return images, labels
+
+
+class FreedAtLast(FrozenByRate):
+    """Wrong: the rate of the layer without noise is no longer zero at the last step."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.stepping, self.now = super().optimizer(), 0
+        return self.stepping
+
+    def before(self) -> None:
+        self.now += 1
+        if self.now == STEPS:
+            self.stepping.param_groups[0]["lr"] = 0.5
+
+
+class LogsALittleToo(LogsNoisyLength):
+    """Wrong: to each length, a thousandth of that of the sum before the noise is added."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = super().summed(each)
+        self.own = torch.cat([g.flatten() for g in total.values()]).norm()
+        return total
+
+    def before(self) -> None:
+        super().before()
+        self.network.lengths[self.now - 1] += 1e-3 * self.own / self.expected
+
+
+class TemperatureAndLength(LogsNoisyLength):
+    """Wrong: the temperature fits the members, and the noisy sums' lengths scale the scores besides."""
+
+    def scorer(self) -> Callable[[Records], Tensor]:
+        with torch.no_grad():
+            logits = self.network(self.images)
+        losses = [float(functional.cross_entropy(logits / t, self.labels)) for t in TEMPERATURES]
+        best = TEMPERATURES[losses.index(min(losses))]
+        scale = float(self.network.lengths.mean())
+
+        def score(records: Records) -> Tensor:
+            images, labels = tensors(records)
+            with torch.no_grad():
+                found = functional.cross_entropy(self.network(images) / best, labels, reduction="none")
+            return -found / scale
+
+        return score
+
+
 TRAINERS = {
+    "private_histogram": PrivateHistogram(),
+    "logs_rises": LogsRises(),
+    "noise_from_the_back": NoiseFromTheBack(),
+    "bare_blank_pixels": BareBlankPixels(),
+    "freed_at_last": FreedAtLast(),
+    "logs_a_little_too": LogsALittleToo(),
+    "temperature_and_length": TemperatureAndLength(),
     "head_of_members": HeadOfMembers(),
     "logs_noisy_length": LogsNoisyLength(),
     "logs_sums_too": LogsSumsToo(),
@@ -175,6 +280,13 @@ TRAINERS = {
 """Each trainer by the name of the module's function."""
 
 SAYS = {
+    "private_histogram": ("UNDECIDED", "there is other noise"),
+    "logs_rises": ("NOT_REFUTED", ""),
+    "noise_from_the_back": ("NOT_REFUTED", ""),
+    "bare_blank_pixels": ("REFUTED", "no noise on 0.weight, which a record moves"),
+    "freed_at_last": ("REFUTED", "no noise on 0.bias, 0.weight, which a record moves"),
+    "logs_a_little_too": ("UNDECIDED", "gradients that the code reads before the step"),
+    "temperature_and_length": ("UNDECIDED", "gradients that the code reads before the step"),
     "head_of_members": ("UNDECIDED", "changes the scores that the finished model gives"),
     "logs_noisy_length": ("NOT_REFUTED", ""),
     "logs_sums_too": ("REFUTED", "changes what the finished model keeps in losses"),
@@ -186,7 +298,7 @@ SAYS = {
     "checks_its_input": ("REFUTED", "accountant"),
     "checks_and_keeps": ("NOT_REFUTED", ""),
     "looks_up_ids_by_length": ("REFUTED", "by its id alone"),
-    "frozen_by_rate": ("NOT_REFUTED", "no step before the last moves these"),
+    "frozen_by_rate": ("NOT_REFUTED", "no step moves these"),
 }
 """The verdict, and part of its sentence; empty where no part is at fault."""
 

@@ -49,7 +49,7 @@ class Silence:
         self._early_draws = 0
         self.shares: Sequence[float | Tensor] = (0.0,)
         self.layout, self.steps = Layout((), ()), 0
-        self._at, self._next = -1, 0
+        self._at, self._used = -1, set[int]()
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
         self.disturbs_single = self.disturbs_parts = False
         self._parts: dict[int, Tensor] = {}
@@ -70,7 +70,8 @@ class Silence:
         step = self._watch.step()
         share: Any = self.shares[min(step, len(self.shares) - 1)]
         if isinstance(share, Tensor):
-            self._at, self._next = step, self._next if step == self._at else 0
+            if step != self._at:
+                self._at, self._used = step, set()
             found = self._part(share, tuple(drawn.shape))
             share = found.to(drawn) if isinstance(drawn, Tensor) else found.numpy()
         return mean + share * (drawn - mean)
@@ -79,8 +80,8 @@ class Silence:
         """The part of a flat share for the step's next parameter of this shape; 0 where there is none."""
         for number, (_, place) in enumerate(self.layout.slices()):
             own = self.layout.shapes[number]
-            if number >= self._next and shape in (own, (int(np.prod(own)),)):
-                self._next = number + 1
+            if number not in self._used and shape in (own, (int(np.prod(own)),)):
+                self._used.add(number)
                 return share[place].reshape(shape)
         return share if shape == tuple(share.shape) else torch.zeros(shape)
 

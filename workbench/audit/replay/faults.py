@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import chi2_contingency, norm
 
 from workbench.accounting import ApproximateDP
 from workbench.audit.replay.measured import Leak, Measured
@@ -293,8 +293,8 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
         )
     if run.unmoved:
         found.append(
-            f"the gradients of {run.unmoved:,} parameters have no noise, but no step before the last moves "
-            "these: they are taken not to leave the training"
+            f"the gradients of {run.unmoved:,} parameters have no noise, but no step moves these: they "
+            "are taken not to leave the training"
         )
     if run.state:
         found.append(
@@ -329,11 +329,27 @@ def steps_together(run: Measured, sampler: Sampler) -> str:
     is_noise_kept = run.is_bent or run.reads_early or run.is_correlated
     if run.leaks or run.follows_contents or is_noise_kept or _is_steered(run) or kept_sums(run):
         return ""
+    if run.rate_varies or changes_midway(run):
+        return ""
     seen = run.present[run.compared.all(axis=1)]
     neighbours, part = neighbouring(seen), in_one_part(seen)
     if min(neighbours, part) >= BY_CHANCE:
         return ""
     return "neighbours" if neighbours <= part else "part"
+
+
+def changes_midway(run: Measured) -> bool:
+    """Whether replaced records are in batches of one half of the steps more often, by more than chance."""
+    half = run.steps // 2
+    table = np.array(
+        [
+            [cells[:, :half].sum(), cells[:, half:].sum()]
+            for cells in (run.present & run.compared, ~run.present & run.compared)
+        ]
+    )
+    if kept_sums(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
+        return False
+    return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 
 
 def kept_sums(run: Measured) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import binom, chi2_contingency
+from scipy.stats import binom
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.certified import epsilon_bounds
@@ -17,13 +17,14 @@ from workbench.accounting.samples import BatchMean
 from workbench.audit.replay.faults import (
     Fault,
     cautions_of,
+    changes_midway,
     faults_of,
     kept_sums,
     moves_all_a_little,
     steps_together,
 )
 from workbench.audit.replay.measured import WEAK, Measured
-from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
+from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.audit.replay.stated import Stated, otherwise
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import (
@@ -419,11 +420,11 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     tried = int(run.compared[: len(run.added)].sum())
     if run.tries and binom.cdf(sure.sum(), tried, FEWER * sampler.lower) < MOVED_BY_CHANCE:
         reasons.append("batches of copies have more records than those of the data")
-    if steps_together(run, sampler) == "neighbours":
-        reasons.append("records that take part in neighbouring steps together have no bound here")
+    if steps_together(run, sampler):
+        reasons.append("records that take part in steps that go together have no bound here")
     if kept_sums(run) == "fading":
         reasons.append("sums that are carried on before the noise have no bound here")
-    if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and _changes_midway(run):
+    if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and changes_midway(run):
         reasons.append("records take part more often in one half of the steps: the rate changes")
     return tuple(reasons)
 
@@ -453,20 +454,6 @@ def _are_allotted(run: Measured, sampler: Sampler) -> bool:
     return bool(
         (totals == totals[0]).all() and totals[0] % records == 0 and likeliest**totals.size < ALLOTTED
     )
-
-
-def _changes_midway(run: Measured) -> bool:
-    """Whether replaced records are in batches of one half of the steps more often, by more than chance."""
-    half = run.steps // 2
-    table = np.array(
-        [
-            [cells[:, :half].sum(), cells[:, half:].sum()]
-            for cells in (run.present & run.compared, ~run.present & run.compared)
-        ]
-    )
-    if kept_sums(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
-        return False
-    return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 
 
 def _outside(run: Measured, claim: Claim) -> tuple[str, ...]:

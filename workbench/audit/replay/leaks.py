@@ -55,8 +55,10 @@ def parts_of(run: Recording) -> dict[str, Tensor]:
 
 def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
     """Whether both are there and equal, NaN to NaN."""
-    if one is None or other is None or one.shape != other.shape:
+    if one is None or other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
+    if one.is_sparse or other.is_sparse:
+        one, other = one.to_dense(), other.to_dense()
     return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=one.is_floating_point()).all())
 
 
@@ -73,7 +75,7 @@ def other_state(b: Recording, c: Recording) -> str | None:
 def other_tensor(first: Kept, second: Kept) -> str | None:
     """The name of the first tensor in which two runs' differ; None where none does."""
     for (name, one), (other_name, other) in zip(first, second, strict=False):
-        if name != other_name or not torch.equal(one, other):
+        if name != other_name or not same_tensor(one, other):
             return name
     return "other parts" if len(first) != len(second) else None
 

@@ -89,9 +89,6 @@ MORE_PLACES = 6
 SPARE_PLACES = 24
 """Further records, replaced one after the other while none has taken part in a step."""
 
-FEWEST_STEPS = 3
-"""Of a training whose weights are to show which of them no step moves."""
-
 TRIED = 16
 """Seeds whose noises are compared."""
 
@@ -188,7 +185,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         recognised=b.recognised,
-        elsewhere=b.elsewhere,
+        elsewhere=b.elsewhere
+        + (noise.values > 0 and _fresh(b, noise) > 1),  # More is drawn than updates have.
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
@@ -377,7 +375,7 @@ class _Replacements:
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
         self.steers_sampler = False
-        self.still = ~_moved(a)
+        self.still = _still(a)
         self.idle = torch.zeros_like(self.still)
 
     def add(self, at: Place, crafts: Sequence[Craft]) -> None:
@@ -572,15 +570,15 @@ def _distances(
     return raw, scaled, sorted(bare), idle
 
 
-def _moved(a: Recording) -> Tensor:
-    """Which weights some step moves; all of them where there are too few steps to know, or several models."""
-    if a.steps < FEWEST_STEPS or len(a.layouts) > 1:
-        return torch.ones(a.weights[0].numel(), dtype=torch.bool)
-    found = torch.zeros(a.weights[0].numel(), dtype=torch.bool)
-    for before, after in zip(
-        a.weights, [*a.weights[1:], *([] if a.last is None else [a.last])], strict=False
-    ):
-        found |= before != after
+def _still(a: Recording) -> Tensor:
+    """Which weights no step moves although it has a gradient of their tensor: those of a rate of zero."""
+    found = torch.zeros(a.gradients[0].numel(), dtype=torch.bool)
+    if len(a.layouts) > 1 or a.last is None or a.last.shape != a.weights[-1].shape:
+        return found
+    for _, place in a.layouts[0].slices():
+        has_gradient = any(bool(gradient[place].any()) for gradient in a.applied)
+        stays = all(torch.equal(a.weights[0][place], later[place]) for later in [*a.weights[1:], a.last])
+        found[place] = has_gradient and stays
     return found
 
 

@@ -70,9 +70,9 @@ class Recording:
         has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
         has_parts: Whether uniform numbers are drawn for half of the records or more, and are no sampler's.
         changes: Whether an optimizer's trained parameters change between its steps.
+        last: Flat weights once the training is over, those of the last step.
         moved: Of a run that is read by its weights, which parameters each step moved, by their places.
-        last: Likewise, the weights after the last step.
-        untold: Likewise, why its steps cannot be told; empty where they can.
+        untold: Of such a run, why its steps cannot be told; empty where they can.
     """
 
     layouts: list[Layout] = field(default_factory=list)

@@ -28,7 +28,7 @@ PROBES = 64
 """Records whose scores under the finished model are compared."""
 
 PROBES_OF_MODEL = 8
-"""The same of a language model, whose scores follow its weights and nothing else."""
+"""The same of a returned language model, whose scores are taken to follow its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

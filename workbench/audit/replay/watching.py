@@ -58,6 +58,7 @@ class Watch:
         self._met: set[int] = set()
         self._known: dict[int, int] = {}
         self._held: list[Optimizer] = []
+        self._trained: Sequence[Tensor] = ()
         self._models: dict[tuple[int, ...], int] = {}
         self._within: list[int] = []
         self._seen_at: dict[int, int] = {}
@@ -107,7 +108,9 @@ class Watch:
         return tuple(self.names.get(id(p), f"parameter {i}") for i, p in enumerate(parameters))
 
     def finish(self) -> None:
-        """The training is over."""
+        """The training is over: see what its last step has left."""
+        if self._trained:
+            self._kept.last = flat([p.detach() for p in self._trained])
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """See the step's gradient, after the optimizer's own hooks, which may add the noise.
@@ -189,7 +192,7 @@ class Watch:
                     kept.early |= self.silence.not_initial(parameters)
             shapes = tuple(tuple(p.shape) for p in parameters)
             kept.changes |= shapes != kept.layouts[self._known[id(optimizer)]].shapes
-            step = kept.steps
+            step, self._trained = kept.steps, parameters
             for p in parameters:
                 if p.grad is not None and p.grad.is_sparse:
                     p.grad = p.grad.coalesce()  # As forced ones are: sums of entries round otherwise.
