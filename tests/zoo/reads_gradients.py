@@ -113,7 +113,7 @@ gives_up, slows_down, flattens, ascends_before = OnSignal(), SlowsDown(), Flatte
 follows_the_mean = FollowsTheMean()
 
 SAYS = {
-    "gives_up": "",
+    "gives_up": "gradients that the code reads before the step",
     "slows_down": "",
     "flattens": "",
     "follows_the_mean": "",

@@ -339,7 +339,10 @@ def steps_together(run: Measured, sampler: Sampler) -> str:
 
 
 def changes_midway(run: Measured) -> bool:
-    """Whether replaced records are in batches of one half of the steps more often, by more than chance."""
+    """Whether replaced records are in batches of one half of the steps more often, by more than chance.
+
+    To be asked of these few where batches are not counted; else their sizes tell (`Measured.rate_varies`).
+    """
     half = run.steps // 2
     table = np.array(
         [
@@ -347,7 +350,7 @@ def changes_midway(run: Measured) -> bool:
             for cells in (run.present & run.compared, ~run.present & run.compared)
         ]
     )
-    if kept_sums(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
+    if run.tries or kept_sums(run) or not table.sum(axis=0).all() or not table.sum(axis=1).all():
         return False
     return bool(chi2_contingency(table, correction=False).pvalue < BY_CHANCE)
 

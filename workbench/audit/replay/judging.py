@@ -424,7 +424,7 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
         reasons.append("records that take part in steps that go together have no bound here")
     if kept_sums(run) == "fading":
         reasons.append("sums that are carried on before the noise have no bound here")
-    if not run.tries and sampler.kind in {"sampled", "sampled unevenly"} and changes_midway(run):
+    if sampler.kind in {"sampled", "sampled unevenly"} and changes_midway(run):
         reasons.append("records take part more often in one half of the steps: the rate changes")
     return tuple(reasons)
 
