@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 POSITIONS = 512
 """Tokens that a built base was trained on at most."""
 
+MICRO_POSITIONS = 256
+"""Tokens that a base of 0.1 million parameters was trained on at most."""
+
 PACE = Pace(
     seed=0,
     batch_tokens=2048,
@@ -181,6 +184,36 @@ def _micro_base() -> CachedBase:
     return cached("micro_base")
 
 
+@register("base", "micro_qwen2")
+def _micro_qwen2() -> CachedBase:
+    """Qwen2 family, its weights as shipped."""
+    return cached("micro_qwen2")
+
+
+@register("base", "micro_llama")
+def _micro_llama() -> CachedBase:
+    """Llama family, its weights as shipped."""
+    return cached("micro_llama")
+
+
+@register("base", "micro_bloom")
+def _micro_bloom() -> CachedBase:
+    """BLOOM family (ALiBi), its weights as shipped."""
+    return cached("micro_bloom")
+
+
+@register("base", "micro_smollm")
+def _micro_smollm() -> CachedBase:
+    """Llama family, its weights as shipped."""
+    return cached("micro_smollm")
+
+
+@register("base", "micro_mistral")
+def _micro_mistral() -> CachedBase:
+    """Mistral family (window of 128 tokens), its weights as shipped."""
+    return cached("micro_mistral")
+
+
 def _gpt2_fingerprint(*, path: str | None = None, **_: object) -> str:
     """Hash of the shipped files, or of the folder that stands in for them."""
     if path is None:
@@ -244,11 +277,44 @@ def mistral_base(*, seed: int, max_length: int = 256, path: str | None = None) -
     return language_model(_mistral_base(), POSITIONS, max_length, path)
 
 
+def _micro_model(base: CachedBase, max_length: int, path: str | None) -> LanguageModel:
+    return language_model(base, MICRO_POSITIONS, max_length, path)
+
+
 @register("model", "micro_base", facets=language_facets_of(_micro_base))
 def micro_base(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
     """GPT-2 family, 0.1 million parameters, for studies at a paper's own N, B and T; ships with the package.
 
     `max_length` is 2 to 256 tokens; parameters and errors are otherwise those of `gpt2_base`.
     """
-    base = _micro_base()
-    return language_model(base, base.recipe.config["n_positions"], max_length, path)
+    return _micro_model(_micro_base(), max_length, path)
+
+
+@register("model", "micro_qwen2", facets=language_facets_of(_micro_qwen2))
+def micro_qwen2(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """Qwen2 family, 0.1 million parameters, as `micro_base`; shipped."""
+    return _micro_model(_micro_qwen2(), max_length, path)
+
+
+@register("model", "micro_llama", facets=language_facets_of(_micro_llama))
+def micro_llama(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """Llama family, grouped-query attention, 0.1 million parameters, as `micro_base`; shipped."""
+    return _micro_model(_micro_llama(), max_length, path)
+
+
+@register("model", "micro_bloom", facets=language_facets_of(_micro_bloom))
+def micro_bloom(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """BLOOM family (ALiBi), 0.1 million parameters, as `micro_base`; shipped."""
+    return _micro_model(_micro_bloom(), max_length, path)
+
+
+@register("model", "micro_smollm", facets=language_facets_of(_micro_smollm))
+def micro_smollm(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """Llama family, deep and thin, 0.07 million parameters, as `micro_base`; shipped."""
+    return _micro_model(_micro_smollm(), max_length, path)
+
+
+@register("model", "micro_mistral", facets=language_facets_of(_micro_mistral))
+def micro_mistral(*, seed: int, max_length: int = 256, path: str | None = None) -> LanguageModel:
+    """Mistral family (window of 128 tokens), 0.1 million parameters, as `micro_base`; shipped."""
+    return _micro_model(_micro_mistral(), max_length, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import Model, Record
 from workbench.training import models
@@ -253,3 +255,18 @@ def test_a_text_is_tokenised_once_as_long_as_the_settings_stay(monkeypatch: pyte
     model.tokenizer = Characters()
     model.encode(batch)
     assert len(read) == 6
+
+
+def test_models_of_one_vocabulary_read_a_text_once_and_an_extended_one_reads_anew() -> None:
+    first, second = (
+        registry.create("model", "tiny_gpt2", seed=0),
+        registry.create("model", "micro_base", seed=0),
+    )
+    record = records("one text that two models read <secret>")
+    ids = first.encode(record)["input_ids"]
+    assert first._token_ids(record[0]) is second._token_ids(record[0])
+    extended = copy.deepcopy(second.tokenizer)
+    extended.add_tokens(["<secret>"])
+    second.tokenizer = extended
+    assert second.encode(record)["input_ids"].shape[1] < ids.shape[1]
+    assert torch.equal(first.encode(record)["input_ids"], ids)

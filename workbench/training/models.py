@@ -35,6 +35,9 @@ BATCH = 64
 TEXTS_KEPT = 200_000
 """Texts whose tokens a language model keeps; reading them anew for every batch takes as long as the steps."""
 
+_READ: dict[object, dict[str, list[int]]] = {}
+"""Tokens of texts, by what decides them: kept for all models of one vocabulary."""
+
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
 
@@ -142,8 +145,13 @@ class LanguageModel:
     kind = "language"
     last: frozenset[int] = frozenset()
 
-    def __init__(self, module: nn.Module, tokenizer: Any, max_length: int, name: str) -> None:
-        """Wrap a causal language model; its dropout and its key-value cache are switched off, in place."""
+    def __init__(
+        self, module: nn.Module, tokenizer: Any, max_length: int, name: str, vocabulary: str = ""
+    ) -> None:
+        """Wrap a causal language model; its dropout and its key-value cache are switched off, in place.
+
+        `vocabulary`: hash of all that decides the tokens of a text; models with the same read it once.
+        """
         check_max_length(module, max_length, name, least=2)
         remove_dropout(module)
         switch_cache_off(module)
@@ -151,6 +159,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.name = name
+        self._vocabulary = tokenizer, vocabulary
         self._read: tuple[object, dict[str, list[int]]] = (None, {})
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
@@ -210,9 +219,12 @@ class LanguageModel:
 
     def _token_ids(self, record: Record) -> list[int]:
         """A record's tokens; a text is read once as long as the tokenizer and `max_length` stay the same."""
-        settings = (self.tokenizer, self.max_length, self.last)
+        given, vocabulary = self._vocabulary
+        is_shared = bool(vocabulary) and self.tokenizer is given
+        size = len(self.tokenizer) if is_shared else 0  # Tokens may be added to it.
+        settings = (self.tokenizer, size, self.max_length, self.last)
         if self._read[0] != settings:
-            self._read = settings, {}
+            self._read = settings, _READ.setdefault((vocabulary, *settings[1:]), {}) if is_shared else {}
         known = self._read[1]
         if record.text not in known:
             ids = self._new_token_ids(record)
