@@ -81,6 +81,14 @@ class DrawnByIds(Trainer):
         return torch.nonzero(coins < self.rate)[:, 0]
 
 
+class DrawnByIdsAlone(DrawnByIds):
+    """Right only where the ids are secret: a hash of id and step is a record's coin."""
+
+    def batch(self, step: int) -> Tensor:
+        self.seed = 0
+        return super().batch(step)
+
+
 class BatchesThrice(Trainer):
     """Wrong: a batch is used for three steps, which are paid for as steps of three batches."""
 
@@ -269,6 +277,7 @@ TRAINERS = {
     "logs_sums_too": LogsSumsToo(),
     "looks_up_ids": LooksUpIds(),
     "drawn_by_ids": DrawnByIds(),
+    "drawn_by_ids_alone": DrawnByIdsAlone(),
     "batches_thrice": BatchesThrice(),
     "last_sum_again": LastSumAgain(),
     "one_fourth_at_a_time": OneFourthAtATime(),
@@ -292,6 +301,7 @@ SAYS = {
     "logs_sums_too": ("REFUTED", "changes what the finished model keeps in losses"),
     "looks_up_ids": ("REFUTED", "changes the scores that the finished model gives, by its id alone"),
     "drawn_by_ids": ("NOT_REFUTED", ""),
+    "drawn_by_ids_alone": ("NOT_REFUTED", "Caution: sampler: the batches are the same under another seed"),
     "batches_thrice": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
     "last_sum_again": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
     "one_fourth_at_a_time": ("UNDECIDED", "sampler: "),

@@ -13,7 +13,7 @@ from scipy.stats import chi2_contingency, norm
 
 from workbench.accounting import ApproximateDP
 from workbench.audit.replay.measured import Leak, Measured
-from workbench.audit.replay.sampler import BY_CHANCE, Sampler, in_one_part, neighbouring
+from workbench.audit.replay.sampler import BY_CHANCE, SAMPLED, Sampler, in_one_part, neighbouring
 from workbench.core.errors import InputError
 from workbench.interfaces import Adjacency, Claim
 
@@ -275,7 +275,7 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
     ]
 
 
-def cautions_of(run: Measured, claim: Claim) -> list[str]:
+def cautions_of(run: Measured, sampler: Sampler, claim: Claim) -> list[str]:
     """What the claim rests on besides: public steps, the optimizer's state, and the number of records.
 
     The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
@@ -301,6 +301,11 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
             f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "
             "update is the same: its state is not to leave with the model"
         )
+    if run.same_batches and sampler.kind in SAMPLED:
+        found.append(
+            "sampler: the batches are the same under another seed: they follow from a number in the code, or "
+            "from the records' ids, and what sampling saves holds only where that stays secret"
+        )
     records = run.tries // len(run.sizes) if run.sizes else 0
     change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
     follows = change > norm.isf(BY_CHANCE / 2) * run.fewer_spread
@@ -324,7 +329,7 @@ def steps_together(run: Measured, sampler: Sampler) -> str:
 
     Empty where they do not, and where something else may move neighbouring steps.
     """
-    if sampler.kind not in {"Poisson", "sampled", "sampled unevenly", "fixed batches"}:
+    if sampler.kind not in SAMPLED:
         return ""
     is_noise_kept = run.is_bent or run.reads_early or run.is_correlated
     if run.leaks or run.follows_contents or is_noise_kept or _is_steered(run) or kept_sums(run):

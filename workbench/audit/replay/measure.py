@@ -181,6 +181,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         seeds=seeds,
         depends=depends,
         ignores_seed=ignores,
+        same_batches=noise.values > 0 and not ignores and runs.has_same_batches(a, b),
         fewer=fewer,
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,

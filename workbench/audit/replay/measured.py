@@ -72,6 +72,7 @@ class Measured:
         depends: Whether updates, where some have no noise or copied noise, also depend on other draws, which
             may be noise.
         ignores_seed: The whole training is the same under another seed.
+        same_batches: At the same weights, all updates without noise are the same under another seed.
         same_norm: All updates without noise have one norm, also those that a replaced record moves.
         present: Which replaced record took part in which step, shape `(places, T)`.
         weak: Where it moved the update much less than at other steps, same shape.
@@ -146,6 +147,7 @@ class Measured:
     seeds: tuple[int, int]
     depends: bool
     ignores_seed: bool
+    same_batches: bool
     same_norm: bool
     present: BoolArray
     weak: BoolArray

@@ -73,6 +73,13 @@ class Runs:
             self._pairs[number] = pair
         return self._pairs[number]
 
+    def has_same_batches(self, a: Recording, b: Recording) -> bool:
+        """Whether another seed's updates without noise are run B's; the first is of other weights."""
+        pair = self.still(a, 1)
+        if pair is None or b.steps < 2 or pair[1].steps != b.steps:
+            return False
+        return all(map(torch.equal, b.gradients[1:], pair[1].gradients[1:]))
+
     def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The records with others in some places; each keeps its id."""
         return [{**others.get(i, own), "id": own["id"]} for i, own in enumerate(self.records)]

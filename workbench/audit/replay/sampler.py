@@ -18,6 +18,9 @@ from workbench.interfaces import BoolArray, FloatArray
 BY_CHANCE = 1e-4
 """A sampler is taken for shuffled epochs, or uneven, where Poisson's looks so with less probability."""
 
+SAMPLED = frozenset({"Poisson", "sampled", "sampled unevenly", "fixed batches"})
+"""Kinds of samplers whose chances save privacy."""
+
 MOST_SIZES = 2
 """Sizes of batches that are cut from a row of records: all have one, but for the last."""
 
