@@ -426,6 +426,21 @@ def test_sizes_of_batches_tell_poisson_from_fixed() -> None:
     assert sampler_of(present, 0.025, counted=40, tries=400, sizes=[20, 20]).kind == "Poisson"
 
 
+@pytest.mark.parametrize(("records", "rate", "most"), [(200, 0.1, 16), (100, 0.05, 4), (1000, 0.02, 18)])
+def test_samples_that_are_cut_are_told_from_whole_ones(records: int, rate: float, most: int) -> None:
+    generator, false, found = np.random.default_rng(3), 0, 0
+    for _ in range(300):
+        present = generator.random((8, 40)) < rate
+        whole = generator.binomial(records, rate, 200)
+        for sizes in (whole, np.minimum(whole, most)):
+            sampler = sampler_of(
+                present, 0.025, counted=int(sizes.sum()), tries=200 * records, sizes=sizes.tolist()
+            )
+            false += sizes is whole and sampler.cut > 0
+            found += sizes is not whole and sampler.cut == (sizes == most).sum()
+    assert (false, found) == (0, 300)
+
+
 def test_counts_that_are_not_whole_are_left_out() -> None:
     counts = np.array([3.0001, 2.5, 0.0, 1e-4, np.nan, np.inf, 19.9999])
     assert whole_numbers(counts).tolist() == [3, -1, 0, -1, -1, -1, 20]
@@ -716,7 +731,8 @@ def test_ends_ids_and_steps_that_go_together_are_seen(name: str) -> None:
     assert found.verdict.kind == kind, found.verdict.sentence
     assert kind != "NOT_REFUTED" or found.faults == ()
     assert said in found.verdict.sentence
-    assert ("same under another seed" in found.caution) == (name == "drawn_by_ids_alone")
+    warned = {"drawn_by_ids_alone", "counts_records", "rate_by_batch"}
+    assert ("under another seed" in found.verdict.sentence) == (name in warned)
 
 
 @pytest.mark.slow

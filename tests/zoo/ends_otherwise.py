@@ -89,6 +89,46 @@ class DrawnByIdsAlone(DrawnByIds):
         return super().batch(step)
 
 
+class CutBatches(Trainer):
+    """Wrong: a Poisson sample is cut to the records that a batch has room for, the first ones first."""
+
+    def batch(self, step: int) -> Tensor:
+        return super().batch(step)[: int(0.8 * self.expected)]
+
+
+class CountsRecords(Trainer):
+    """Wrong under add-remove: a buffer counts the records of all batches."""
+
+    def batch(self, step: int) -> Tensor:
+        if not hasattr(self.network, "seen"):
+            self.network.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        chosen = super().batch(step)
+        self.network.seen += len(chosen)
+        return chosen
+
+
+class RateByBatch(Trainer):
+    """Wrong under add-remove: the rate follows the number of records of the batch."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.made = super().optimizer()
+        return self.made
+
+    def batch(self, step: int) -> Tensor:
+        chosen = super().batch(step)
+        self.made.param_groups[0]["lr"] = 0.5 * len(chosen) / self.expected
+        return chosen
+
+
+class RateBySchedule(RateByBatch):
+    """Correct: the rate falls from step to step."""
+
+    def batch(self, step: int) -> Tensor:
+        chosen = super().batch(step)
+        self.made.param_groups[0]["lr"] = 0.5 * 0.99**step
+        return chosen
+
+
 class BatchesThrice(Trainer):
     """Wrong: a batch is used for three steps, which are paid for as steps of three batches."""
 
@@ -278,6 +318,10 @@ TRAINERS = {
     "looks_up_ids": LooksUpIds(),
     "drawn_by_ids": DrawnByIds(),
     "drawn_by_ids_alone": DrawnByIdsAlone(),
+    "cut_batches": CutBatches(),
+    "counts_records": CountsRecords(),
+    "rate_by_batch": RateByBatch(),
+    "rate_by_schedule": RateBySchedule(),
     "batches_thrice": BatchesThrice(),
     "last_sum_again": LastSumAgain(),
     "one_fourth_at_a_time": OneFourthAtATime(),
@@ -301,7 +345,11 @@ SAYS = {
     "logs_sums_too": ("REFUTED", "changes what the finished model keeps in losses"),
     "looks_up_ids": ("REFUTED", "changes the scores that the finished model gives, by its id alone"),
     "drawn_by_ids": ("NOT_REFUTED", ""),
-    "drawn_by_ids_alone": ("NOT_REFUTED", "Caution: sampler: the batches are the same under another seed"),
+    "drawn_by_ids_alone": ("UNDECIDED", "sampler: the batches are the same under another seed"),
+    "cut_batches": ("UNDECIDED", "sampler: "),
+    "counts_records": ("NOT_REFUTED", "Caution: side channel: what the finished model keeps in seen"),
+    "rate_by_batch": ("UNDECIDED", "normaliser: the steps' rates are others"),
+    "rate_by_schedule": ("NOT_REFUTED", ""),
     "batches_thrice": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
     "last_sum_again": ("UNDECIDED", "sampler: records take part in neighbouring steps more often"),
     "one_fourth_at_a_time": ("UNDECIDED", "sampler: "),

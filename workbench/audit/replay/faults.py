@@ -104,7 +104,7 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
         (
             "accountant" if run.elsewhere else "clip",
             f"a replaced record changes the scale of the noise, by {100 * run.noise_moved:.3g} % of a "
-            "step's: what is clipped to follows what the records hold"
+            "step's: what is clipped to, or what noisy sums are multiplied by, follows what the records hold"
             + (", with noise of its own that has to be paid for" if run.elsewhere else ""),
             is_steered,
         ),
@@ -113,7 +113,7 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
             "side channel",
             "a replaced record moves many updates, and most of these a little: something before the sampling "
             "reads all records (preprocessing, statistics)",
-            moves_all_a_little(run, sampler),
+            moves_all_a_little(run, sampler) and not (is_steered or run.reads_early),
         ),
         *_signs_of_scale(run, is_steered),
         *_signs_of_sampling(run, sampler, is_steered),
@@ -209,6 +209,12 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
         ),
         (
             "normaliser",
+            "the steps' rates are others under another seed: do they follow the batches? The number of their "
+            "records is not public",
+            run.other_rates and not (run.reads_early or run.elsewhere or run.by_weights),
+        ),
+        (
+            "normaliser",
             f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
@@ -244,6 +250,18 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             bool(run.sizes) and sampler.kind in {"Poisson", "sampled"} and _lacks_empty(run),
         ),
         (
+            "sampler",
+            f"{sampler.cut} of {len(run.sizes)} batches have {max(run.sizes, default=0)} records and none "
+            "has more, where some of Poisson's would: they are cut, so that one record keeps out another",
+            sampler.cut > 0,
+        ),
+        (
+            "sampler",
+            "the batches are the same under another seed: they follow from a number in the code, or from the "
+            "records' ids, and what sampling saves holds only where that stays secret",
+            run.same_batches and sampler.kind in SAMPLED,
+        ),
+        (
             "accountant",
             "every record moves all updates after the first that it is in: sums are not cleared, so that "
             "what is paid for once counts in all steps",
@@ -275,7 +293,7 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
     ]
 
 
-def cautions_of(run: Measured, sampler: Sampler, claim: Claim) -> list[str]:
+def cautions_of(run: Measured, claim: Claim) -> list[str]:
     """What the claim rests on besides: public steps, the optimizer's state, and the number of records.
 
     The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
@@ -301,10 +319,10 @@ def cautions_of(run: Measured, sampler: Sampler, claim: Claim) -> list[str]:
             f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "
             "update is the same: its state is not to leave with the model"
         )
-    if run.same_batches and sampler.kind in SAMPLED:
+    if run.counts:
         found.append(
-            "sampler: the batches are the same under another seed: they follow from a number in the code, or "
-            "from the records' ids, and what sampling saves holds only where that stays secret"
+            f"side channel: what the finished model keeps in {run.counts} is another number under another "
+            "seed: does it count the records of batches? That is not public (adjacency=add-remove)"
         )
     records = run.tries // len(run.sizes) if run.sizes else 0
     change = abs(run.fewer - 1.0) - 2.0 / records if records else math.nan
@@ -408,8 +426,9 @@ def _not_held(run: Measured) -> Fault | None:
         return Fault(
             part="clip",
             says="what a record 100,000 times as loud as the data adds varies between steps, by a factor of "
-            f"{most / least:.4g}, which no clipping norm lets it: its gradient is clipped in parts, or by "
-            "another norm than its own, or is divided by the records of its batch or microbatch",
+            f"{most / least:.4g}, which no one clipping norm lets it: its gradient is clipped in parts, "
+            "or by another norm than its own, or is divided by the records of its batch or microbatch, or "
+            "the norm or the rate follows a schedule that the noise does not",
         )
     return None
 

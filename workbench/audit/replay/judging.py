@@ -170,7 +170,7 @@ def judged(
         caution="; ".join(
             [
                 *(f"{fault.part}: {fault.says}" for fault in differs if fault not in faults),
-                *cautions_of(run, sampler, claim),
+                *cautions_of(run, claim),
             ]
         ),
     )

@@ -153,6 +153,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = is_same and seeds[0] < 2
+    of_seed = runs.follows_seed(a, b) if noise.values and not ignores else (False, False, "")
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     if runs.tracked is not None and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
@@ -181,7 +182,9 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         seeds=seeds,
         depends=depends,
         ignores_seed=ignores,
-        same_batches=noise.values > 0 and not ignores and runs.has_same_batches(a, b),
+        same_batches=of_seed[0],
+        other_rates=of_seed[1],
+        counts=of_seed[2],
         fewer=fewer,
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,

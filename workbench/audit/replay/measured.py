@@ -73,6 +73,8 @@ class Measured:
             may be noise.
         ignores_seed: The whole training is the same under another seed.
         same_batches: At the same weights, all updates without noise are the same under another seed.
+        other_rates, counts: What another seed changes at the same weights, without noise: the rates of the
+            steps, and the name of a whole number that the finished model keeps; empty where there is none.
         same_norm: All updates without noise have one norm, also those that a replaced record moves.
         present: Which replaced record took part in which step, shape `(places, T)`.
         weak: Where it moved the update much less than at other steps, same shape.
@@ -148,6 +150,8 @@ class Measured:
     depends: bool
     ignores_seed: bool
     same_batches: bool
+    other_rates: bool
+    counts: str
     same_norm: bool
     present: BoolArray
     weak: BoolArray

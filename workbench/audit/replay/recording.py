@@ -49,6 +49,7 @@ class Recording:
             with equal ones drew the same batches. Only with forced gradients.
         chosen: A hash of what was chosen among the records before each step: coins and options drawn by
             given probabilities, uniform numbers below something. Only with forced gradients.
+        rates: The rates of the parameter groups at each step; none where steps are read by the weights.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
         frozen: Parameters of the called modules that no recorded step trains, at the first of these.
@@ -85,6 +86,7 @@ class Recording:
     draws: list[int] = field(default_factory=list)
     chosen: list[int] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
+    rates: list[tuple[float, ...]] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
     frozen: list[Tensor] = field(default_factory=list)
     result: Any = None
@@ -115,6 +117,7 @@ class Recording:
             kept.pop()
         for kept in (self.draws, self.chosen):
             del kept[-1:]
+        del self.rates[-1:]
 
 
 def states_of(optimizers: Iterable[torch.optim.Optimizer]) -> tuple[tuple[str, Tensor], ...]:

@@ -73,12 +73,27 @@ class Runs:
             self._pairs[number] = pair
         return self._pairs[number]
 
-    def has_same_batches(self, a: Recording, b: Recording) -> bool:
-        """Whether another seed's updates without noise are run B's; the first is of other weights."""
+    def follows_seed(self, a: Recording, b: Recording) -> tuple[bool, bool, str]:
+        """What another seed's run at the same weights, without noise, has unlike run B.
+
+        Returns:
+            Whether the batches are the same: all updates but the first, which is of other weights; whether
+            the rates of the steps differ; and the name of a whole number that the finished model keeps and
+            that differs, or nothing.
+        """
         pair = self.still(a, 1)
         if pair is None or b.steps < 2 or pair[1].steps != b.steps:
-            return False
-        return all(map(torch.equal, b.gradients[1:], pair[1].gradients[1:]))
+            return False, False, ""
+        other = pair[1]
+        are_same = all(map(torch.equal, b.gradients[1:], other.gradients[1:]))
+        counts = [
+            name
+            for (name, one), (_, two) in zip(b.buffers, other.buffers, strict=False)
+            if not (one.is_floating_point() or one.is_complex() or one.dtype is torch.bool)
+            and name not in b.unlike
+            and not torch.equal(one, two)
+        ]
+        return are_same, b.rates != other.rates, counts[0] if counts else ""
 
     def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The records with others in some places; each keeps its id."""

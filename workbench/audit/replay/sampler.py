@@ -39,6 +39,7 @@ class Sampler:
         batches: Steps of an epoch, where there are epochs.
         fewest: Batches of the largest size that the records fill, for the upper end: a record is in none with
             more than one chance in so many. 0 where all have one size.
+        cut: Batches that have the largest size of all, where more have it than of Poisson samples; else 0.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Sampler:
     upper: float
     batches: int = 0
     fewest: int = 0
+    cut: int = 0
 
 
 def sampler_of(
@@ -91,20 +93,22 @@ def sampler_of(
     each = each[:, each.sum(axis=0) > 0]
     compares = each.shape[1] > 1 and bool(each.sum(axis=1).all())
     uneven = compares and float(chi2_contingency(each, correction=False).pvalue) < BY_CHANCE
-    kind = "sampled"
+    kind, cut = "sampled", 0
     if sizes:
         # So many batches of one size, whatever it is; the last of an epoch may be smaller.
-        (_, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
+        (size, times), most = Counter(sizes).most_common(1)[0], tries // len(sizes)
         likeliest = float(binom.pmf(math.floor((most + 1) * hits / cells), most, hits / cells))
         chance = (most + 1) * float(binom.sf(times - 1, len(sizes), likeliest))
         kind = "Poisson"
         if chance < BY_CHANCE:
             kind = "fixed batches" if len(set(sizes)) <= MOST_SIZES else "sampled"
+            cut = times * (kind == "sampled" and size == max(sizes) < most)
     return Sampler(
         kind="sampled unevenly" if uneven else kind,
         rate=hits / cells,
         lower=binomial_lower(hits, cells, error / 2),
         upper=binomial_upper(hits, cells, error / 2),
+        cut=cut,
     )
 
 

@@ -204,6 +204,7 @@ class Watch:
             kept.optimizers.append(self._known[id(optimizer)])
             kept.absent.append(tuple(p.grad is None for p in parameters))
             kept.inner.append(is_inner)
+            kept.rates.append(tuple(float(group.get("lr") or 0.0) for group in optimizer.param_groups))
             kept.gradients.append(shared(gradient, like.gradients if like else (), step))
             is_clipped = forced is None and applied is not gradient
             kept.applied.append(applied if is_clipped else kept.gradients[-1])
