@@ -129,6 +129,31 @@ class RateBySchedule(RateByBatch):
         return chosen
 
 
+class NoiseWhereTheBatchIs(Trainer):
+    """Wrong: weights of pixels that are blank in the whole batch get no noise."""
+
+    def batch(self, step: int) -> Tensor:
+        self.chosen = super().batch(step)
+        return self.chosen
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        noise = super().drawn(name, parameter)
+        return noise * (self.images[self.chosen] != 0).any(dim=0) if name == "0.weight" else noise
+
+
+class NoiseOnHalfOfThePixels(Trainer):
+    """Correct: each step trains the weights of some pixels, drawn by coins; the others get no noise."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        noise = super().drawn(name, parameter)
+        return noise * self.kept if name == "0.weight" else noise
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        self.kept = (torch.rand(64, generator=self.generator) < 0.5).float()
+        gradients = super().per_record(batch)
+        return {name: g * self.kept if name == "0.weight" else g for name, g in gradients.items()}
+
+
 class BatchesThrice(Trainer):
     """Wrong: a batch is used for three steps, which are paid for as steps of three batches."""
 
@@ -318,6 +343,8 @@ TRAINERS = {
     "looks_up_ids": LooksUpIds(),
     "drawn_by_ids": DrawnByIds(),
     "drawn_by_ids_alone": DrawnByIdsAlone(),
+    "noise_where_the_batch_is": NoiseWhereTheBatchIs(),
+    "noise_on_half_of_the_pixels": NoiseOnHalfOfThePixels(),
     "cut_batches": CutBatches(),
     "counts_records": CountsRecords(),
     "rate_by_batch": RateByBatch(),
@@ -346,6 +373,8 @@ SAYS = {
     "looks_up_ids": ("REFUTED", "changes the scores that the finished model gives, by its id alone"),
     "drawn_by_ids": ("NOT_REFUTED", ""),
     "drawn_by_ids_alone": ("UNDECIDED", "sampler: the batches are the same under another seed"),
+    "noise_where_the_batch_is": ("REFUTED", "no noise on 0.weight, which a record moves"),
+    "noise_on_half_of_the_pixels": ("UNDECIDED", "not Gaussian of one scale"),
     "cut_batches": ("UNDECIDED", "sampler: "),
     "counts_records": ("NOT_REFUTED", "Caution: side channel: what the finished model keeps in seen"),
     "rate_by_batch": ("UNDECIDED", "normaliser: the steps' rates are others"),

@@ -23,10 +23,11 @@ from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
-from workbench.audit.replay.measured import STATES, WEAK, Leak, Measured, NotMeasured
+from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
     bent,
+    gaps_of,
     is_repeated,
     is_told,
     noise_of,
@@ -133,6 +134,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
             "clipping norm)"
         )
+    noise = replace(noise, gaps=gaps_of(a, b, noise) if noise.values and bend <= BENT else ())
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
@@ -189,8 +191,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         recognised=b.recognised,
-        elsewhere=b.elsewhere
-        + (noise.values > 0 and _fresh(b, noise) > 1),  # More is drawn than updates have.
+        elsewhere=b.elsewhere + (noise.values > 0 and _fresh(b, noise) > 1),  # More than updates have.
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
@@ -287,7 +288,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     Raises:
         RefusedError: they do, and no noise is recognised at all.
     """
-    has_bare = bool((noise.scale == 0).any()) or bool((noise.by_step == 0).any())
+    has_bare = bool(noise.gaps or (noise.scale == 0).any() or (noise.by_step == 0).any())
     if not b.elsewhere or not (has_bare or noise.copies):
         return False
     depends = True
@@ -564,9 +565,10 @@ def _distances(
             continue
         seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
         scaled[:, :, step] = torch.cdist(seen, seen).numpy()
+        silent = noise.silent(step)
         idle |= still & ~noisy & (stacked != stacked[0]).any(dim=0)
         for name, place in layout.slices():
-            hidden = stacked[:, place][:, ~noisy[place] & ~still[place]]
+            hidden = stacked[:, place][:, silent[place] & ~still[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
                 moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])

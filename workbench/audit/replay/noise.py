@@ -84,6 +84,8 @@ class Noise:
         lagged: Likewise the largest over lags of the mean correlation of steps so far apart, in standard
             deviations of chance; `lag_chance` is what chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
+        gaps: Of each step, the noisy coordinates that are 0 in both runs, as where only some get noise; empty
+            where there are none, or where something follows the noise that makes zeros.
     """
 
     scale: Tensor
@@ -100,6 +102,12 @@ class Noise:
     lagged: float
     lag_chance: float
     copies: tuple[Copy, ...]
+    gaps: tuple[Tensor, ...] = ()
+
+    def silent(self, step: int) -> Tensor:
+        """Which coordinates have no noise at a step that has some, shape `(d,)`."""
+        none = self.scale == 0
+        return none | self.gaps[step] if self.gaps else none
 
     def seen(self, gradient: Tensor, step: int, coordinates: Tensor) -> Tensor:
         """Coordinates of an update of a noisy step, in standard deviations of their noise; float64."""
@@ -185,6 +193,15 @@ def noise_of(a: Recording, b: Recording) -> Noise:
             ),
         ),
     )
+
+
+def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
+    """See `Noise.gaps`, of a run that nothing follows the noise in."""
+    noisy = noise.scale > 0
+    gaps = tuple(
+        noisy & (one == 0) & (other == 0) for one, other in zip(a.gradients, b.gradients, strict=True)
+    )
+    return gaps if any(bool(gap.any()) for gap in gaps) else ()
 
 
 def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
