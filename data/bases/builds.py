@@ -359,5 +359,4 @@ def language_model(base: BuiltBase, positions: int, max_length: int, path: str |
         raise InputError(f"max_length must be at most {positions}, the positions of {name}, got {max_length}")
     folder, sha256 = base.weights()
     module = checkpoint.load_module(folder, sha256)
-    vocabulary = checkpoint.file_sha256(folder / checkpoint.TOKENIZER)
-    return LanguageModel(module, checkpoint.load_tokenizer(folder), max_length, name, vocabulary)
+    return LanguageModel(module, checkpoint.load_tokenizer(folder), max_length, name, is_shared=True)

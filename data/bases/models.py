@@ -51,7 +51,7 @@ def tiny_gpt2(*, seed: int, max_length: int = 256) -> LanguageModel:
     checkpoint.check_sha256(TINY_GPT2_FOLDER / checkpoint.TOKENIZER, recipe["tokenizer_sha256"])
     module = checkpoint.load_module(TINY_GPT2_FOLDER, recipe["sha256"])
     tokenizer = checkpoint.load_tokenizer(TINY_GPT2_FOLDER)
-    return LanguageModel(module, tokenizer, max_length, "tiny_gpt2", recipe["tokenizer_sha256"])
+    return LanguageModel(module, tokenizer, max_length, "tiny_gpt2", is_shared=True)
 
 
 @register("model", "digits_logistic", facets=ModelFacets(stacks=True))

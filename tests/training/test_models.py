@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import doctest
 from collections.abc import Sequence
 from typing import Any
@@ -265,8 +264,13 @@ def test_models_of_one_vocabulary_read_a_text_once_and_an_extended_one_reads_ane
     record = records("one text that two models read <secret>")
     ids = first.encode(record)["input_ids"]
     assert first._token_ids(record[0]) is second._token_ids(record[0])
-    extended = copy.deepcopy(second.tokenizer)
-    extended.add_tokens(["<secret>"])
-    second.tokenizer = extended
-    assert second.encode(record)["input_ids"].shape[1] < ids.shape[1]
+    second.tokenizer.add_tokens(["<secret>"])
+    third = registry.create("model", "micro_llama", seed=0)
+    third.tokenizer.add_tokens(["text"])
+    rows = [model.encode(record)["input_ids"] for model in (first, second, third)]
+    assert torch.equal(rows[0], ids)
+    assert rows[1].shape[1] < ids.shape[1]
+    assert rows[1].tolist() != rows[2].tolist() != ids.tolist()
+    third.tokenizer.eos_token = "the"
+    assert third.encode(record)["input_ids"][0, -1] != ids[0, -1]
     assert torch.equal(first.encode(record)["input_ids"], ids)

@@ -33,10 +33,13 @@ BATCH = 64
 """Records in one forward pass of `label_scores`."""
 
 TEXTS_KEPT = 200_000
-"""Texts whose tokens a language model keeps; reading them anew for every batch takes as long as the steps."""
+"""Texts whose tokens are kept; reading them anew for every batch takes as long as the steps."""
+
+TOKENIZERS_KEPT = 4
+"""Tokenizers, with a length, whose texts are kept for all models."""
 
 _READ: dict[object, dict[str, list[int]]] = {}
-"""Tokens of texts, by what decides them: kept for all models of one vocabulary."""
+"""Tokens of texts, by all that decides them."""
 
 _DROPOUT_WORDS = ("dropout", "layerdrop", "drop_prob", "drop_path", "pdrop")
 
@@ -52,6 +55,14 @@ def remove_dropout(module: nn.Module) -> None:
         for name, value in vars(part).items():
             if isinstance(value, float) and any(word in name for word in _DROPOUT_WORDS):
                 setattr(part, name, 0.0)
+
+
+def _kept(settings: object) -> dict[str, list[int]]:
+    """The tokens of texts that models with these settings share; those of the oldest settings go."""
+    if settings not in _READ:
+        for oldest in list(_READ)[: max(0, len(_READ) + 1 - TOKENIZERS_KEPT)]:
+            del _READ[oldest]
+    return _READ.setdefault(settings, {})
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:
@@ -146,11 +157,11 @@ class LanguageModel:
     last: frozenset[int] = frozenset()
 
     def __init__(
-        self, module: nn.Module, tokenizer: Any, max_length: int, name: str, vocabulary: str = ""
+        self, module: nn.Module, tokenizer: Any, max_length: int, name: str, *, is_shared: bool = False
     ) -> None:
         """Wrap a causal language model; its dropout and its key-value cache are switched off, in place.
 
-        `vocabulary`: hash of all that decides the tokens of a text; models with the same read it once.
+        `is_shared`: whether a text is read once for all such models whose (fast) tokenizers are equal.
         """
         check_max_length(module, max_length, name, least=2)
         remove_dropout(module)
@@ -159,7 +170,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.name = name
-        self._vocabulary = tokenizer, vocabulary
+        self._is_shared = is_shared
         self._read: tuple[object, dict[str, list[int]]] = (None, {})
 
     def encode(self, records: Sequence[Record]) -> dict[str, Tensor]:
@@ -219,19 +230,21 @@ class LanguageModel:
 
     def _token_ids(self, record: Record) -> list[int]:
         """A record's tokens; a text is read once as long as the tokenizer and `max_length` stay the same."""
-        given, vocabulary = self._vocabulary
-        is_shared = bool(vocabulary) and self.tokenizer is given
-        size = len(self.tokenizer) if is_shared else 0  # Tokens may be added to it.
-        settings = (self.tokenizer, size, self.max_length, self.last)
+        tokenizer, is_shared = self.tokenizer, self._is_shared
+        # Tokens may be added to it, and another may end a text.
+        own = (len(tokenizer), tokenizer.eos_token_id) if is_shared else ()
+        settings = (tokenizer, own, self.max_length, self.last)
         if self._read[0] != settings:
-            self._read = settings, _READ.setdefault((vocabulary, *settings[1:]), {}) if is_shared else {}
+            known = _kept((tokenizer.backend_tokenizer.to_str(), *settings[1:])) if is_shared else {}
+            self._read = settings, known
         known = self._read[1]
-        if record.text not in known:
+        ids = known.get(record.text)
+        if ids is None:
             ids = self._new_token_ids(record)
-            if len(known) == TEXTS_KEPT:
+            if len(known) >= TEXTS_KEPT:
                 known.clear()
             known[record.text] = ids
-        return known[record.text]
+        return ids
 
     def _new_token_ids(self, record: Record) -> list[int]:
         ids = [int(token) for token in self.tokenizer(record.text, verbose=False)["input_ids"]]

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.stats import chi2_contingency, norm
@@ -81,7 +82,8 @@ def faults_of(
         )
         for leak in run.leaks[:1]
     ]
-    found += [Fault(part=part, says=says) for part, says, is_so in _signs(run, sampler) if is_so]
+    signs = [*_signs(run, sampler), *_signs_for(claim, run, sampler, multiplier)]
+    found += [Fault(part=part, says=says) for part, says, is_so in signs if is_so]
     if is_refuted:
         found += [fault for fault in differs if fault.part not in {own.part for own in found}]
     if is_refuted and not found:
@@ -120,6 +122,36 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _signs_for(
+    claim: Claim, run: Measured, sampler: Sampler, multiplier: float
+) -> list[tuple[str, str, bool]]:
+    """What is wrong under this claim, and need not be under another."""
+    counts = claim.about is Adjacency.ADD_REMOVE
+    times = int(run.present.sum(axis=1).max(initial=0))
+    return [
+        (
+            "sampler",
+            f"{sampler.cut} of {len(run.sizes)} batches have {max(run.sizes, default=0)} records and none "
+            "has more, where some of Poisson's would: are they cut, so that one record keeps out another?",
+            counts and sampler.cut > 0,
+        ),
+        (
+            "normaliser",
+            "the rates of the steps follow the number of records of the batch, which is not public "
+            "(adjacency=add-remove)",
+            counts and run.sized_rates,
+        ),
+        (
+            "sampler",
+            "the batches are the same under another seed: they follow from a number in the code, or from the "
+            "records' ids, and what sampling saves holds only where that stays secret",
+            run.same_batches
+            and sampler.kind in SAMPLED
+            and not multiplier >= (1 - ENOUGH) * needed_for(claim, times, 1.0),
+        ),
+    ]
+
+
 def _is_steered(run: Measured) -> bool:
     """Whether the noise's scale follows the records.
 
@@ -138,6 +170,12 @@ def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
     return [
         ("noise", f"no noise in any of the {run.steps} steps", not has_noise),
         ("noise", f"no noise on {shown}, which a record moves", has_noise and bool(run.naked)),
+        (
+            "noise",
+            f"where a record moves {', '.join(run.patchy[:3])}, some coordinates have noise in some steps "
+            "and none in others: does it follow the batch which have some?",
+            bool(run.patchy) and not run.naked,
+        ),
         (
             "noise",
             f"no noise in {bare} of the {run.steps} steps, which a record moves",
@@ -209,12 +247,6 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
         ),
         (
             "normaliser",
-            "the steps' rates are others under another seed: do they follow the batches? The number of their "
-            "records is not public",
-            run.other_rates and not (run.reads_early or run.elsewhere or run.by_weights),
-        ),
-        (
-            "normaliser",
             f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
@@ -248,18 +280,6 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             f"none of {len(run.sizes)} batches is empty, by Poisson sampling some would be: are empty ones "
             "drawn again?",
             bool(run.sizes) and sampler.kind in {"Poisson", "sampled"} and _lacks_empty(run),
-        ),
-        (
-            "sampler",
-            f"{sampler.cut} of {len(run.sizes)} batches have {max(run.sizes, default=0)} records and none "
-            "has more, where some of Poisson's would: they are cut, so that one record keeps out another",
-            sampler.cut > 0,
-        ),
-        (
-            "sampler",
-            "the batches are the same under another seed: they follow from a number in the code, or from the "
-            "records' ids, and what sampling saves holds only where that stays secret",
-            run.same_batches and sampler.kind in SAMPLED,
         ),
         (
             "accountant",
@@ -319,7 +339,7 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
             f"side channel: a replaced record changes what the optimizer keeps ({run.state}), although every "
             "update is the same: its state is not to leave with the model"
         )
-    if run.counts:
+    if run.counts and claim.about is Adjacency.ADD_REMOVE:
         found.append(
             f"side channel: what the finished model keeps in {run.counts} is another number under another "
             "seed: does it count the records of batches? That is not public (adjacency=add-remove)"
@@ -433,6 +453,28 @@ def _not_held(run: Measured) -> Fault | None:
     return None
 
 
+def needed_for(claim: Claim, count: int, rate: float, about: Adjacency | None = None) -> float:
+    """The noise multiplier that certified bounds ask for; 0 where any will do.
+
+    Args:
+        about: Another adjacency than the claim's.
+    """
+    from workbench.accounting.certified import calibrate_noise_multiplier
+
+    guarantee = claim.guarantee
+    assert isinstance(guarantee, ApproximateDP)
+    own = claim.about if isinstance(claim.about, Adjacency) else Adjacency.ADD_REMOVE
+    with suppress(InputError):
+        return calibrate_noise_multiplier(
+            target_epsilon=guarantee.epsilon,
+            target_delta=guarantee.delta,
+            sampling_probability=rate,
+            steps=max(count, 1),
+            adjacency=about or own,
+        )
+    return 0.0  # So few steps of so small a rate meet the claim with any noise.
+
+
 def undersized(
     steps: int, sampler: Sampler, claim: Claim, multiplier: float, groups: Mapping[str, float] | None = None
 ) -> Fault:
@@ -442,10 +484,6 @@ def undersized(
         multiplier: Noise over what one record adds.
         groups: Of tensors that are clipped by themselves, the norm of each over that of all.
     """
-    from workbench.accounting.certified import calibrate_noise_multiplier
-
-    guarantee = claim.guarantee
-    assert isinstance(guarantee, ApproximateDP)
     if sampler.kind == "shuffled epochs":
         return Fault(
             part="sampler",
@@ -453,19 +491,7 @@ def undersized(
             f"noise multiplier is {multiplier:.4g}",
         )
 
-    def needed_for(adjacency: Adjacency, count: int) -> float:
-        with suppress(InputError):
-            return calibrate_noise_multiplier(
-                target_epsilon=guarantee.epsilon,
-                target_delta=guarantee.delta,
-                sampling_probability=sampler.rate,
-                steps=count,
-                adjacency=adjacency,
-            )
-        return 0.0  # So few steps of so small a rate meet the claim with any noise.
-
-    about = claim.about if isinstance(claim.about, Adjacency) else Adjacency.ADD_REMOVE
-    needed = needed_for(about, steps)
+    needed = needed_for(claim, steps, sampler.rate)
     of_parts = multiplier / max((groups or {"": 1.0}).values())
     if groups and (1 - ENOUGH) * needed < of_parts < 1.3 * needed:
         return Fault(
@@ -477,11 +503,14 @@ def undersized(
         )
     enough = [f"if a record added {multiplier / needed:.3g} times as much"]
     fewer = bisect_right(
-        range(1, steps + 1), multiplier, key=lambda count: (1 - ENOUGH) * needed_for(about, count)
+        range(1, steps + 1),
+        multiplier,
+        key=lambda count: (1 - ENOUGH) * needed_for(claim, count, sampler.rate),
     )
     if fewer:
         enough.insert(0, f"for {fewer} steps")
-    if about is Adjacency.REPLACE_ONE and multiplier > (1 - ENOUGH) * needed_for(Adjacency.ADD_REMOVE, steps):
+    less = partial(needed_for, claim, steps, sampler.rate, Adjacency.ADD_REMOVE)
+    if claim.about is Adjacency.REPLACE_ONE and multiplier > (1 - ENOUGH) * less():
         enough.append("for a claim about adding or removing a record, which moves an update half as far")
     return Fault(
         part="accountant",

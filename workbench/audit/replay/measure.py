@@ -144,7 +144,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     if other is None:
         other = again, runs(number=1, forced=again, like=again)
     del again
-    is_schedule = noise.differs and _goes_like(noise, noise_of(*other))
+    is_schedule = noise.differs and noise.changes_like(noise_of(*other))
     if runs.tracked is not None and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
     fewer_directions, unseen = stretched(noise, (a, b), other) if noise.values else (1.0, 1.0)
@@ -155,7 +155,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = is_same and seeds[0] < 2
-    of_seed = runs.follows_seed(a, b) if noise.values and not ignores else (False, False, "")
+    of_seed = runs.follows_seed(a, b) if noise.values and not ignores else (False, "")
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
     if runs.tracked is not None and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
@@ -185,8 +185,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         depends=depends,
         ignores_seed=ignores,
         same_batches=of_seed[0],
-        other_rates=of_seed[1],
-        counts=of_seed[2],
+        counts=of_seed[1],
         fewer=fewer,
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
@@ -254,13 +253,6 @@ def _have_one_norm(b: Recording, places: Sequence[Place]) -> bool:
     return len(b.gradients) > 1 and float(np.std(norms)) < SAME_NORM * float(np.mean(norms))
 
 
-def _goes_like(noise: Noise, other: Noise) -> bool:
-    """Whether the noise of another seed changes from step to step in the same way."""
-    if noise.by_step.shape != other.by_step.shape or not other.by_step.all():
-        return False
-    return bool(np.allclose(noise.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / noise.values)))
-
-
 def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
     """The noise of a training with one record fewer, over the noise, and that ratio's standard error."""
     records = runs.records[:-1]
@@ -288,7 +280,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     Raises:
         RefusedError: they do, and no noise is recognised at all.
     """
-    has_bare = bool(noise.gaps or (noise.scale == 0).any() or (noise.by_step == 0).any())
+    has_bare = bool((noise.scale == 0).any()) or bool((noise.by_step == 0).any())
     if not b.elsewhere or not (has_bare or noise.copies):
         return False
     depends = True
@@ -379,6 +371,7 @@ class _Replacements:
         self.states: list[tuple[Leak, Recording]] = []
         self.failed: list[str] = []
         self.naked: dict[str, None] = {}
+        self.patchy: dict[str, None] = {}
         self.steers_sampler = False
         self.still = _still(a)
         self.idle = torch.zeros_like(self.still)
@@ -407,7 +400,8 @@ class _Replacements:
         at.present = (at.raw > NEGLIGIBLE * np.maximum(largest, 1e-30)).any(axis=(0, 1))
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
         at.weak = at.present & (farthest < WEAK * farthest.max())
-        self.naked.update(dict.fromkeys(bare))
+        self.naked.update(dict.fromkeys(bare[0]))
+        self.patchy.update(dict.fromkeys(bare[1]))
         for version, agree in zip(at.versions, at.agree[1:], strict=True):
             self.steers_sampler |= chooses_otherwise(version, b, agree)
 
@@ -481,6 +475,7 @@ def _of_records(
         "replaced": np.array([np.where(at.present, at.scaled.max(axis=(0, 1)) / 2, 0.0) for at in deep]),
         "loudness": _loudness(first),
         "naked": tuple(shown.naked),
+        "patchy": tuple(shown.patchy),
         "unmoved": int(shown.idle.sum()),
         "leaks": leaks,
         "state": state,
@@ -488,6 +483,7 @@ def _of_records(
         "failed": tuple(shown.failed[:3]),
         "counted": hits,
         "rate_varies": varies,
+        "sized_rates": bool(usual) and runs.rates_follow(batches.by_step, a, b),
         "divides": batches.numerator(noise) > 0 and _moves_alike(a),
         "follows_contents": shown.steers_sampler
         or (
@@ -542,15 +538,15 @@ def _length(deep: Sequence[Place], alone: float) -> float:
 
 def _distances(
     versions: Sequence[Recording], agree: BoolArray, noise: Noise, layout: Layout, still: Tensor
-) -> tuple[FloatArray, FloatArray, list[str], Tensor]:
+) -> tuple[FloatArray, FloatArray, tuple[list[str], list[str]], Tensor]:
     """Distances of all versions at each step, shape `(v, v, T)`: raw, and in units of the noise.
 
-    Also the tensors without noise that a record moves, and which gradients it moves of those weights that are
-    `still`: no step moves them, whatever their gradients.
+    Also the tensors without noise that a record moves, those of whose coordinates that lack it in some steps
+    alone, and which gradients it moves of weights that are `still`: no step moves them.
     """
     count, steps = agree.shape
     raw, scaled = np.zeros((count, count, steps)), np.zeros((count, count, steps))
-    noisy, bare, idle = noise.scale > 0, set(), torch.zeros_like(still)
+    noisy, bare, gaps, idle = noise.scale > 0, set(), set(), torch.zeros_like(still)
     for step in range(steps):
         own = versions[0].gradients[step]
         rows = [version.gradients[step] if agree[i, step] else own for i, version in enumerate(versions)]
@@ -565,15 +561,16 @@ def _distances(
             continue
         seen = stacked[:, noisy] / (noise.scale[noisy] * float(noise.by_step[step]))
         scaled[:, :, step] = torch.cdist(seen, seen).numpy()
-        silent = noise.silent(step)
         idle |= still & ~noisy & (stacked != stacked[0]).any(dim=0)
         for name, place in layout.slices():
-            hidden = stacked[:, place][:, silent[place] & ~still[place]]
+            hidden = stacked[:, place][:, ~noisy[place] & ~still[place]]
             if hidden.shape[1] and not bool((hidden == hidden[0]).all()):
                 moved = torch.cdist(hidden, hidden).numpy() > limit
                 scaled[:, :, step] = np.where(moved, math.inf, scaled[:, :, step])
                 bare.update([name] if moved.any() else [])
-    return raw, scaled, sorted(bare), idle
+            if noise.gaps and bool((gapped := stacked[:, place][:, noise.gaps[step][place]]).any()):
+                gaps.update([name] if float((gapped - gapped[0]).abs().max()) > limit else [])
+    return raw, scaled, (sorted(bare), sorted(gaps)), idle
 
 
 def _still(a: Recording) -> Tensor:

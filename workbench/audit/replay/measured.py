@@ -73,8 +73,9 @@ class Measured:
             may be noise.
         ignores_seed: The whole training is the same under another seed.
         same_batches: At the same weights, all updates without noise are the same under another seed.
-        other_rates, counts: What another seed changes at the same weights, without noise: the rates of the
-            steps, and the name of a whole number that the finished model keeps; empty where there is none.
+        counts: The name of a whole number that the finished model keeps and that another seed changes at the
+            same weights, without noise; empty where there is none.
+        sized_rates: The rates of the steps change, under another seed too, and follow the sizes of batches.
         same_norm: All updates without noise have one norm, also those that a replaced record moves.
         present: Which replaced record took part in which step, shape `(places, T)`.
         weak: Where it moved the update much less than at other steps, same shape.
@@ -110,6 +111,7 @@ class Measured:
         loudness: How much further a record of 100 times the loudness moves an update; about 1 where it is
             clipped, NaN where records have no loudness.
         naked: Tensors that a record moves where they have no noise.
+        patchy: Likewise, where they have none in some steps alone.
         leaks: What left the training past the noise.
         state: What the optimizer keeps otherwise at the end where a record is replaced, by its name, although
             nothing leaks; empty where it keeps the same.
@@ -150,8 +152,8 @@ class Measured:
     depends: bool
     ignores_seed: bool
     same_batches: bool
-    other_rates: bool
     counts: str
+    sized_rates: bool
     same_norm: bool
     present: BoolArray
     weak: BoolArray
@@ -177,6 +179,7 @@ class Measured:
     louder: float
     loudness: float
     naked: tuple[str, ...]
+    patchy: tuple[str, ...]
     leaks: tuple[Leak, ...]
     state: str
     bent: float = 0.0
@@ -245,6 +248,7 @@ def measured_from(form: Mapping[str, Any]) -> Measured:
             **form,
             **arrays,
             "naked": tuple(form["naked"]),
+            "patchy": tuple(form["patchy"]),
             "failed": tuple(form["failed"]),
             "sizes": tuple(form["sizes"]),
             "seeds": tuple(form["seeds"]),

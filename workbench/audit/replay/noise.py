@@ -104,10 +104,11 @@ class Noise:
     copies: tuple[Copy, ...]
     gaps: tuple[Tensor, ...] = ()
 
-    def silent(self, step: int) -> Tensor:
-        """Which coordinates have no noise at a step that has some, shape `(d,)`."""
-        none = self.scale == 0
-        return none | self.gaps[step] if self.gaps else none
+    def changes_like(self, other: Noise) -> bool:
+        """Whether the noise of another seed changes from step to step in the same way."""
+        if self.by_step.shape != other.by_step.shape or not other.by_step.all():
+            return False
+        return bool(np.allclose(self.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / self.values)))
 
     def seen(self, gradient: Tensor, step: int, coordinates: Tensor) -> Tensor:
         """Coordinates of an update of a noisy step, in standard deviations of their noise; float64."""

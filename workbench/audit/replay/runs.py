@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from workbench.audit.replay.crafts import Craft
+from workbench.audit.replay.leaks import same_tensor
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Recording
 from workbench.core.errors import InputError
@@ -19,6 +21,12 @@ from workbench.interfaces import BoolArray, FloatArray
 
 Train = Callable[[list[Any], int], Any]
 """Trains on records with a seed of its own for each number from 0; returns what scores fixed records."""
+
+
+def _is_count(tensor: torch.Tensor) -> bool:
+    """Whether it is one whole number."""
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+    return is_whole and tensor.numel() == 1
 
 
 class UnequalStepsError(InputError):
@@ -73,27 +81,42 @@ class Runs:
             self._pairs[number] = pair
         return self._pairs[number]
 
-    def follows_seed(self, a: Recording, b: Recording) -> tuple[bool, bool, str]:
-        """What another seed's run at the same weights, without noise, has unlike run B.
+    def follows_seed(self, a: Recording, b: Recording) -> tuple[bool, str]:
+        """What another seed's run at the same weights, without noise, has like run B, and unlike it.
 
         Returns:
-            Whether the batches are the same: all updates but the first, which is of other weights; whether
-            the rates of the steps differ; and the name of a whole number that the finished model keeps and
-            that differs, or nothing.
+            Whether the batches are the same: all updates but the first, which is of other weights; and the
+            name of a whole number that the finished model keeps and that differs, or nothing.
         """
         pair = self.still(a, 1)
         if pair is None or b.steps < 2 or pair[1].steps != b.steps:
-            return False, False, ""
+            return False, ""
         other = pair[1]
         are_same = all(map(torch.equal, b.gradients[1:], other.gradients[1:]))
         counts = [
             name
-            for (name, one), (_, two) in zip(b.buffers, other.buffers, strict=False)
-            if not (one.is_floating_point() or one.is_complex() or one.dtype is torch.bool)
-            and name not in b.unlike
-            and not torch.equal(one, two)
+            for (name, one), (its, two) in zip(b.buffers, other.buffers, strict=False)
+            if name == its and name not in b.unlike and _is_count(one) and not same_tensor(one, two)
         ]
-        return are_same, b.rates != other.rates, counts[0] if counts else ""
+        moves = any(bool(gradient.any()) for gradient in b.gradients[1:])
+        return are_same and moves, counts[0] if counts else ""
+
+    def rates_follow(self, sizes: npt.NDArray[np.int64], a: Recording, b: Recording) -> bool:
+        """Whether the rates of the steps follow the sizes of their batches, and other batches have others.
+
+        Args:
+            sizes: Of the batch of each step, -1 where not known.
+        """
+        pair = self.still(a, 1)
+        if pair is None or pair[1].rates[1:] == b.rates[1:] or len(sizes) != len(b.rates):
+            return False
+        rates: dict[int, set[tuple[float, ...]]] = {}
+        for size, rate in zip(sizes.tolist(), b.rates, strict=True):
+            if size > 0:
+                rates.setdefault(size, set()).add(rate)
+        repeated = sum(int((sizes == size).sum()) > 1 for size in rates)
+        each = [next(iter(own)) for own in rates.values()]
+        return repeated > 1 and all(len(own) == 1 for own in rates.values()) and len(set(each)) == len(each)
 
     def with_records(self, others: Mapping[int, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The records with others in some places; each keeps its id."""

@@ -204,7 +204,7 @@ class Watch:
             kept.optimizers.append(self._known[id(optimizer)])
             kept.absent.append(tuple(p.grad is None for p in parameters))
             kept.inner.append(is_inner)
-            kept.rates.append(tuple(float(group.get("lr") or 0.0) for group in optimizer.param_groups))
+            kept.rates.append(tuple(_rate(group.get("lr")) for group in optimizer.param_groups))
             kept.gradients.append(shared(gradient, like.gradients if like else (), step))
             is_clipped = forced is None and applied is not gradient
             kept.applied.append(applied if is_clipped else kept.gradients[-1])
@@ -340,3 +340,11 @@ class Watch:
         self._kept.numbers += int(np.prod(np.shape(drawn)))
         if self.keeps_noises and len(numbers := first_numbers(drawn)) >= LEAST:
             self._kept.noises.append(hash(numbers.tobytes()))
+
+
+def _rate(value: Any) -> float:
+    """A rate of learning; 0 for what is no number, as where an optimizer of the user's has another form."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return 0.0
