@@ -234,6 +234,22 @@ class FrozenByRate(Trainer):
         return torch.zeros_like(parameter) if name.startswith("0.") else super().drawn(name, parameter)
 
 
+class FreedByRate(FrozenByRate):
+    """Correct: the first layer has no noise while its rate is zero, in the first half."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.made = super().optimizer()
+        return self.made
+
+    def batch(self, step: int) -> Tensor:
+        self.is_free = step >= STEPS // 2
+        self.made.param_groups[0]["lr"] = 0.5 * self.is_free
+        return super().batch(step)
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return Trainer.drawn(self, name, parameter) if self.is_free else super().drawn(name, parameter)
+
+
 class PrivateHistogram(Trainer):
     """Correct: more noise than is needed, and a histogram with noise of the last bias's shape."""
 
@@ -347,6 +363,7 @@ TRAINERS = {
     "drawn_by_ids_alone": DrawnByIdsAlone(),
     "noise_where_the_batch_is": NoiseWhereTheBatchIs(),
     "noise_on_half_of_the_pixels": NoiseOnHalfOfThePixels(),
+    "freed_by_rate": FreedByRate(),
     "cut_batches": CutBatches(),
     "counts_records": CountsRecords(),
     "rate_by_batch": RateByBatch(),
@@ -377,6 +394,7 @@ SAYS = {
     "drawn_by_ids_alone": ("UNDECIDED", "sampler: the batches are the same under another seed"),
     "noise_where_the_batch_is": ("UNDECIDED", "some coordinates have noise in some steps and none in others"),
     "noise_on_half_of_the_pixels": ("UNDECIDED", "not Gaussian of one scale"),
+    "freed_by_rate": ("UNDECIDED", "not Gaussian of one scale"),
     "cut_batches": ("UNDECIDED", "are they cut, so that one record keeps out another"),
     "counts_records": ("NOT_REFUTED", "Caution: side channel: what the finished model keeps in seen"),
     "rate_by_batch": ("UNDECIDED", "normaliser: the rates of the steps follow the number of records"),
