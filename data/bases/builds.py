@@ -185,8 +185,9 @@ class BuiltBase(ABC):
         try:
             hashes = checkpoint.read_json(folder / checkpoint.RECIPE)["sha256"]
             for file in self.files:
-                if checkpoint.file_sha256(folder / file) != hashes[file]:
-                    return f"{folder / file} is not the file that its recipe names"
+                path = checkpoint.tokenizer_file(folder) if file == checkpoint.TOKENIZER else folder / file
+                if checkpoint.file_sha256(path) != hashes[file]:
+                    return f"{path} is not the file that its recipe names"
         except (OSError, ValueError, KeyError, TypeError):
             return f"{folder} lacks a file, or has one that cannot be read"
         return None

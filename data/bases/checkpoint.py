@@ -91,11 +91,17 @@ def check_sha256(path: Path, sha256: str) -> None:
         raise InputError(f"{path} has sha256 {actual}, its recipe says {sha256}: the file was changed")
 
 
+def tokenizer_file(folder: Path) -> Path:
+    """The vocabulary of a checkpoint; all that the package ships have that of `tiny_gpt2`, kept once."""
+    own = folder / TOKENIZER
+    return own if own.is_file() else folder.with_name("tiny_gpt2") / TOKENIZER
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a checkpoint, from its `tokenizer.json`."""
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), eos_token=END, pad_token=END)
+    return PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_file(folder)), eos_token=END, pad_token=END)
 
 
 def sample_json(folder: Path, module: torch.nn.Module) -> dict[str, Any]:

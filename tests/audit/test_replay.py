@@ -762,6 +762,16 @@ def test_shuffled_epochs_are_not_refuted_where_a_bound_on_them_is_claimed() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("one_pass", "NOT_REFUTED"), ("too_quiet_one_pass", "UNDECIDED")])
+def test_batches_that_are_no_secret_are_no_fault_where_the_noise_is_enough(name: str, kind: str) -> None:
+    claim = "epsilon=1,delta=1e-5,adjacency=zero-out"
+    found = judged_here(f"{ZOO.with_name('ends_otherwise.py')}:{name}", claim=claim)
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == kind, found.verdict.sentence
+    assert ("the batches are the same under another seed" in found.verdict.sentence) == (kind == "UNDECIDED")
+
+
+@pytest.mark.slow
 def test_noise_that_is_used_in_another_order_is_seen() -> None:
     found = judged_here(f"{ZOO.with_name('of_unknown_epsilon.py')}:noise_reversed")
     assert isinstance(found, Replayed)

@@ -89,6 +89,22 @@ class DrawnByIdsAlone(DrawnByIds):
         return super().batch(step)
 
 
+class OnePass(Trainer):
+    """Correct for zero-out: each record is in one step, in the order of the file, with noise for one step."""
+
+    noise = 1.5
+
+    def batch(self, step: int) -> Tensor:
+        size = len(self.labels) // STEPS
+        return torch.arange(step * size, (step + 1) * size)
+
+
+class TooQuietOnePass(OnePass):
+    """Wrong: the noise is that of samples."""
+
+    noise = 1.0
+
+
 class CutBatches(Trainer):
     """Wrong: a Poisson sample is cut to the records that a batch has room for, the first ones first."""
 
@@ -364,6 +380,8 @@ TRAINERS = {
     "noise_where_the_batch_is": NoiseWhereTheBatchIs(),
     "noise_on_half_of_the_pixels": NoiseOnHalfOfThePixels(),
     "freed_by_rate": FreedByRate(),
+    "one_pass": OnePass(),
+    "too_quiet_one_pass": TooQuietOnePass(),
     "cut_batches": CutBatches(),
     "counts_records": CountsRecords(),
     "rate_by_batch": RateByBatch(),

@@ -127,7 +127,9 @@ def _signs_for(
 ) -> list[tuple[str, str, bool]]:
     """What is wrong under this claim, and need not be under another."""
     counts = claim.about is Adjacency.ADD_REMOVE
-    times = int(run.present.sum(axis=1).max(initial=0))
+    each = run.present.sum(axis=1)
+    # Where all take part equally often none does more often than that; else one may in every step.
+    times = int(each[0]) if each.size and (each == each[0]).all() else run.steps
     return [
         (
             "sampler",
