@@ -731,6 +731,7 @@ def test_ends_ids_and_steps_that_go_together_are_seen(name: str) -> None:
     assert found.verdict.kind == kind, found.verdict.sentence
     assert kind != "NOT_REFUTED" or found.faults == ()
     assert said in found.verdict.sentence
+    assert "?." not in found.verdict.sentence
     warned = {"drawn_by_ids_alone", "counts_records"}
     assert ("under another seed" in found.verdict.sentence) == (name in warned)
 

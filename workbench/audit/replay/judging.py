@@ -554,6 +554,7 @@ def _sentence(
     faults = "".join(f" {fault.part}: {fault.says}." for fault in found.faults)
     faults += "".join(f" Outside the composed bound: {reason}." for reason in outside)
     faults += f" Caution: {found.caution}." if found.caution else ""
+    faults = faults.replace("?.", "?")
     if kind is VerdictKind.REFUTED:
         return f"REFUTED: {said}, against the claim of {claim.describe()}.{faults}"
     if kind is VerdictKind.UNDERPOWERED:
