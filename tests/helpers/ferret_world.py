@@ -20,6 +20,7 @@ from workbench.interfaces import Currency
 from workbench.reports.papers.ferret.places import MODELS
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 
+BASES = tuple(name for name in MODELS if not name.startswith("micro_"))
 METHODS = ("DPSGD", "FERRET-MAX", "FERRET-EIGHTH", "FERRET-2", "Non-DP")
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 EPOCHS = (1, 3, 5)
@@ -118,7 +119,7 @@ def made_up(
     world: World | None = None,
     *,
     groups: Sequence[str] = ("comparison", "head-room", "lira", "transcript", "dither", "untrained"),
-    models: Sequence[str] = tuple(MODELS),
+    models: Sequence[str] = BASES,
     seeds: Sequence[int] = (0,),
     lost: Mapping[int, str] | None = None,
     epochs: Sequence[int] = EPOCHS,

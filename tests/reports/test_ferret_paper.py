@@ -22,13 +22,14 @@ from workbench.checks.published import (
 )
 from workbench.core.errors import InputError
 from workbench.reports.papers.ferret import paper as ferret
-from workbench.reports.papers.ferret.paper import EPOCHS, PAPER_MODELS, STATEMENTS, gives, text_of
+from workbench.reports.papers.ferret.paper import EPOCHS, STATEMENTS, gives, text_of
 from workbench.reports.papers.ferret.places import (
     ADVANTAGE,
     AUC,
     BUDGETS,
     BY_MODEL,
     MODEL_MEAN,
+    PAPER_MODELS,
     SECONDS,
     TEST,
     TRAIN,

@@ -31,6 +31,8 @@ from workbench.reports.papers.ferret.game import judged_cells
 from workbench.reports.papers.ferret.places import (
     AUC,
     COMPARISON,
+    MODELS,
+    PAPER_MODELS,
     SECONDS,
     TEST,
     at,
@@ -810,6 +812,16 @@ def test_a_conclusion_without_its_parameters_is_refused(
     claim = replace(PAPER.claims[0], test=test, parameters=parameters)
     with pytest.raises(InputError, match=message):
         claims.conclusions(context_of(made_up(groups=("dither",))), replace(PAPER, claims=(claim,)))
+
+
+def test_small_models_stand_beside_the_papers_numbers_too() -> None:
+    micro = [name for name in MODELS if name.startswith("micro_")]
+    assert [MODELS[name] for name in micro] == list(PAPER_MODELS)
+    table = tables_of(made_up(groups=("comparison",), records=10, models=micro))["table-12"]
+    labels = {headers[-1] for headers, _ in table.rows}
+    assert labels == {*(f"{MODELS[name]} ({name})" for name in micro), "Mean"}
+    both = [cell for _, row in table.rows for cell in row if cell.ours is not None and cell.paper is not None]
+    assert len(both) > 100
 
 
 @pytest.mark.slow

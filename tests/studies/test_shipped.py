@@ -90,6 +90,25 @@ def test_what_is_exported_is_read_back(ran: tuple[Study, Store], exported: bytes
     assert exported == shipped.export(study, store, looks={}, command="workbench run tiny")
 
 
+def test_many_scores_are_kept_as_parts_of_their_order(
+    ran: tuple[Study, Store], exported: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store = ran
+    monkeypatch.setattr(shipped, "MOST_RANKED", 59)
+    found = shipped.parse(shipped.export(study, store, looks={}, command="workbench run tiny"))
+    likes = [form["like"] for form in found.outcomes.values()]
+    assert sorted(map(bool, likes)) == [False, False, True, True]  # Two draws of members, two runs of each.
+    assert f"{len(shipped.EDGES) + 1} parts of their order" in found.sentence()
+    assert "parts of their order" not in shipped.parse(exported).sentence()
+    before = read_results(study, store)
+    for old, new in zip(before.outcomes, found.results(study).outcomes, strict=True):
+        ranks = np.array(old.scores).argsort().argsort()
+        expected = np.searchsorted(shipped.EDGES, (ranks + 0.5) / len(ranks), side="right")
+        assert list(new.scores) == expected.tolist()
+        assert len(set(new.scores)) > 40
+        assert new.included == old.included
+
+
 def test_an_experiment_that_says_something_else_is_missing(ran: tuple[Study, Store], exported: bytes) -> None:
     study, _ = ran
     read = shipped.parse(exported)

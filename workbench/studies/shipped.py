@@ -5,7 +5,9 @@ data, with who ran it, on what and for how long. An outcome is found by what its
 included, so results of a study file or of defaults that changed since are not taken for those of today.
 
 Scores of a membership game are kept as ranks: every number that a report makes of them depends on their order
-alone. Losses and traces are rounded to `DIGITS` digits, metrics are not.
+alone. Where more than `MOST_RANKED` records are scored, they are kept as the part of the order that each is
+in (`EDGES`, finer where the highest are), less that of the run of the same records that is most like it: ROC
+curves and the like are of those parts then. Losses and traces are rounded to `DIGITS` digits, metrics not.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,11 +23,13 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import rankdata
 
 from workbench.core.errors import InputError
 from workbench.core.keys import JSON, key_of, plain
 from workbench.execution.store import Store
+from workbench.interfaces import FloatArray
 from workbench.studies.experiments import Experiment, Outcome, Status, Study, StudyResults
 from workbench.studies.jobs import jobs_of, setup_of
 from workbench.studies.results import read_record, read_results
@@ -33,6 +38,12 @@ from workbench.training.setup import content_digest
 
 SCHEMA = 1
 """Of the file; raised whenever the meaning of a field, or of what a job computes, changes."""
+
+MOST_RANKED = 5_000
+"""Candidates whose scores are kept as ranks."""
+
+EDGES = np.concatenate([np.arange(1, 50) / 50, 1 - np.array([10, 5, 2, 1, 0.5, 0.2, 0.1]) / 1e3])
+"""Shares of the order between which scores are not told apart."""
 
 ENDING = ".results.gz"
 DIGITS = 5
@@ -86,7 +97,7 @@ class Shipped:
             key=key,
             status=Status.DONE,
             metrics={name: float(value) for name, value in form["metrics"].items()},
-            scores=_scores(form),
+            scores=self._scores(form),
             included=memberships[packed],
             claim=form["claim"],
             cost=form["cost"],
@@ -95,16 +106,30 @@ class Shipped:
             audit=form["audit"],
         )
 
+    def _scores(self, form: Mapping[str, JSON]) -> tuple[float, ...]:
+        """The scores of a plain form: the values themselves, ranks, or parts of the order."""
+        kept = form["scores"]
+        if not isinstance(kept, str):
+            return tuple(map(float, kept))
+        return tuple((self._parts(form) if "like" in form else _ranks(kept)).tolist())
+
+    def _parts(self, form: Mapping[str, JSON]) -> npt.NDArray[np.uint8]:
+        """Which part of the order each record is in."""
+        parts = np.frombuffer(zlib.decompress(base64.b85decode(form["scores"])), dtype=np.uint8)
+        return parts + self._parts(self.outcomes[form["like"]]) if form["like"] else parts
+
     def sentence(self) -> str:
         """Whose run it was, on what machine, for how long, and when it was written down."""
         made = self.made
         machine, versions = made["machine"], made["versions"]
+        are_parts = any("like" in form for form in self.outcomes.values())
+        parts = f"; scores are kept as {len(EDGES) + 1} parts of their order" if are_parts else ""
         packages = ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)
         return (
             f"Shipped results of profile {self.profile}: run by this project on {machine['cpu']} "
             f"({machine['cores']} cores, {machine['memory_gb']:g} GB), {made['trainings']} trainings and "
             f"{made['experiments']} experiments in {made['core_seconds'] / 3600:.1f} hours of one core "
-            f"(seeds {_ranges(made['seeds'])}; {packages}; written {made['written']})"
+            f"(seeds {_ranges(made['seeds'])}; {packages}; written {made['written']}{parts})"
         )
 
 
@@ -151,6 +176,7 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
         InputError: the store holds nothing of the study.
     """
     outcomes: dict[str, dict[str, JSON]] = {}
+    parts = _Parts()
     trainings: dict[str, float] = {}
     where: dict[str, JSON] = {}
     seconds = 0.0
@@ -159,7 +185,9 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
         if outcome.status is Status.MISSING or key in outcomes:
             continue
         jobs = jobs_of(outcome.experiment)
-        outcomes[key] = _form(outcome, is_ranked=bool(jobs.trainings))
+        outcomes[key] = _form(outcome)
+        if outcome.status is Status.DONE and jobs.trainings:
+            outcomes[key] |= _packed_scores(key, outcome, parts)
         for job in (*jobs.trainings, jobs.measuring):
             record = read_record(store, job.key) or {}
             where = {name: record[name] for name in ("versions", "hardware") if name in record} or where
@@ -197,20 +225,21 @@ def _packed_form(form: Mapping[str, JSON]) -> bytes:
     return gzip.compress(text.encode(), 9, mtime=0)
 
 
-def _form(outcome: Outcome, *, is_ranked: bool) -> dict[str, JSON]:
-    """The plain form of an outcome that was run."""
+def _packed_scores(key: str, outcome: Outcome, parts: _Parts) -> dict[str, JSON]:
+    """The order of a membership game's scores."""
+    if len(outcome.scores) > MOST_RANKED:
+        return parts.packed(key, outcome)
+    return {"scores": _packed((2 * rankdata(outcome.scores)).astype("<u4"))}
+
+
+def _form(outcome: Outcome) -> dict[str, JSON]:
+    """The plain form of an outcome that was run, with its scores as they are."""
     if outcome.status is not Status.DONE:
         return {"status": str(outcome.status), "error": outcome.error}
-    scores = np.array(outcome.scores, dtype=np.float64)
-    kept: JSON
-    if is_ranked:
-        kept = _packed((2 * rankdata(scores)).astype("<u4"))
-    else:
-        kept = [float(f"{score:.{DIGITS + 2}g}") for score in scores]
     return {
         "status": str(outcome.status),
         "metrics": plain(outcome.metrics),
-        "scores": kept,
+        "scores": [float(f"{score:.{DIGITS + 2}g}") for score in outcome.scores],
         "included": _packed(np.packbits(np.array(outcome.included, dtype=bool))),
         "candidates": len(outcome.included),
         "claim": outcome.claim,
@@ -228,12 +257,27 @@ def _packed(values: Any) -> str:
     return base64.b85encode(planes.T.tobytes()).decode("ascii")
 
 
-def _scores(form: Mapping[str, JSON]) -> tuple[float, ...]:
-    """The scores of a plain form: ranks (a half times what is packed), or the values themselves."""
-    if not isinstance(form["scores"], str):
-        return tuple(map(float, form["scores"]))
-    planes = np.frombuffer(base64.b85decode(form["scores"]), dtype=np.uint8).reshape(4, -1)
-    return tuple((np.ascontiguousarray(planes.T).view("<u4")[:, 0] / 2).tolist())
+def _ranks(packed: str) -> FloatArray:
+    planes = np.frombuffer(base64.b85decode(packed), dtype=np.uint8).reshape(4, -1)
+    return np.ascontiguousarray(planes.T).view("<u4")[:, 0] / 2.0
+
+
+class _Parts:
+    """Packs parts of the order of scores, each less those of a run before it that is most like it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bool, ...], dict[str, npt.NDArray[np.uint8]]] = {}
+
+    def packed(self, key: str, outcome: Outcome) -> dict[str, JSON]:
+        """`scores`, and whose `like`: nobody's, where there is none before."""
+        order = (rankdata(outcome.scores) - 0.5) / len(outcome.scores)
+        parts = np.searchsorted(EDGES, order, side="right").astype(np.uint8)
+        known = self._known.setdefault(outcome.included, {})
+        apart = {other: float(np.abs(parts.astype(int) - theirs).mean()) for other, theirs in known.items()}
+        like = min(apart, key=lambda other: apart[other], default="")
+        rest = parts - known[like] if like else parts
+        known[key] = parts
+        return {"scores": base64.b85encode(zlib.compress(rest.tobytes(), 9)).decode("ascii"), "like": like}
 
 
 def _labels(packed: str, candidates: int) -> tuple[bool, ...]:

@@ -60,8 +60,8 @@ from workbench.reports.shared.statistics import Sample
 from workbench.studies.experiments import Outcome, Status
 from workbench.studies.report import Figure, FigureKey, Value
 
-ROC_MODEL, ROC_EPSILON = "llama_base", 2.0
-"""Stands in for TinyLlama-1.1B, whose curves Figure 1 shows."""
+ROC_MODEL, ROC_EPSILON = "TinyLlama-1.1B", 2.0
+"""Whose curves Figure 1 shows."""
 
 POINTS = 24
 """Places along the steps at which medians of the toy regression's loss are drawn."""
@@ -109,7 +109,7 @@ def _roc(context: Context, epochs: int, epsilon: float | None) -> Figure | None:
     known = models(context)
     if not known:
         return None
-    model = ROC_MODEL if ROC_MODEL in known else known[0]
+    model = next((name for name in known if MODELS.get(name) == ROC_MODEL), known[0])
     subjects = []
     for method in METHODS:
         runs = [

@@ -19,9 +19,9 @@ from workbench.reports.papers.ferret.places import (
     MAX,
     MEANS,
     MODEL_MEAN,
-    MODELS,
     NO_BUDGET,
     NON_DP,
+    PAPER_MODELS,
     RANGES,
     SECONDS,
     TEST,
@@ -51,7 +51,6 @@ from workbench.reports.shared.statements import Found
 
 EPOCHS = ("1", "3", "5")
 FERRETS = (MAX, EIGHTH, TWO)
-PAPER_MODELS = tuple(MODELS.values())
 
 BY_SIZE = ("GPT-2", "SmolLM-360M", "BLOOM-560M", "TinyLlama-1.1B", "DeepSeek-1.5B")
 """The models from the smallest to the largest (section 6.2: 137 M to 1.78 B parameters)."""

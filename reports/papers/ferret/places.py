@@ -65,6 +65,8 @@ CAPPED = "capped"
 MODELS: Mapping[str, str] = declared("ferret").content["own"]["models"]
 """Which of the paper's models each of ours stands in for, in the order of its Tables 12 to 14."""
 
+PAPER_MODELS = tuple(dict.fromkeys(MODELS.values()))
+
 MODEL_MEAN = "Mean"
 """The paper's row for the mean over models."""
 

@@ -34,6 +34,7 @@ from workbench.reports.papers.ferret.places import (
     METRIC_WORDS,
     MODELS,
     NUMBERS,
+    PAPER_MODELS,
     POSITIVE,
     SECONDS,
     TEST,
@@ -52,6 +53,7 @@ from workbench.reports.papers.ferret.places import (
     place_of,
     sample,
 )
+from workbench.reports.papers.ferret.places import models as run_models
 from workbench.reports.papers.ferret.tables import CELLS, COLUMNS, ROWS, TABLES, WORDS
 from workbench.reports.shared.claims import contradictions
 from workbench.reports.shared.conditions import LEAST_FOR_SPREAD, Condition, untestable
@@ -388,7 +390,7 @@ class OurRuns:
         runs = context.outcomes.runs(part, setting)
         ours = None
         if self._models is not None:
-            ours = [name for name, theirs in MODELS.items() if theirs in self._models]
+            ours = [name for name in run_models(context) if MODELS.get(name) in self._models]
         self.is_awaited |= any(
             run.status is Status.MISSING and (ours is None or run.experiment.model in ours) for run in runs
         )
@@ -427,7 +429,7 @@ def printed_models(paper: PublishedPaper, models: Sequence[str] | None) -> Sourc
 
     def source(setting: Setting, metric: str) -> Sample | str:
         """The paper's numbers by model, or a reason why there are none."""
-        names = list(MODELS.values()) if models is None else list(models)
+        names = PAPER_MODELS if models is None else models
         numbers = {name: model_number(paper, metric, place_of(setting), name) for name in names}
         known = {name: value for name, value in numbers.items() if not math.isnan(value)}
         if not known:

@@ -115,7 +115,8 @@ def _has_groups(context: Context) -> bool:
 
 def _models(context: Context) -> list[Bindings]:
     """Our models with the paper's names, then the mean; a model that stands for none stands for itself."""
-    names = {**MODELS, **{name: name for name in models(context) if name not in MODELS}}
+    names = {name: MODELS.get(name, name) for name in models(context)}
+    names |= {name: theirs for name, theirs in MODELS.items() if theirs not in names.values()}
     rows: list[Bindings] = [
         {"model": ours, "stands_for": theirs, "label": ours if ours == theirs else f"{theirs} ({ours})"}
         for ours, theirs in names.items()
