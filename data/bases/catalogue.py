@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.core.registry import register
 from workbench.data.bases import builds, checkpoint, hugging_face
@@ -46,8 +46,9 @@ PACE = Pace(
     is_bf16=False,
 )
 
+RecipeT = TypeVar("RecipeT", bound=Recipe)
+
 _ALL: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
     "bos_token_id": 0,
     "eos_token_id": 0,
     "pad_token_id": None,
@@ -55,19 +56,19 @@ _ALL: dict[str, Any] = {
 }
 
 
-def _recipe(name: str, given: dict[str, Any]) -> Recipe:
-    """The recipe of a table of `recipes.toml`; `positions` are those of `PACE` unless it says others."""
-    positions = given.pop("positions", POSITIONS)
-    pace = replace(PACE, positions=positions, block=min(PACE.block, positions))
-    return Recipe(name=name, config={**_ALL, **given.pop("config")}, pace=pace, **given)
+def recipes_of(file: str, make: type[RecipeT], vocabulary: int) -> dict[str, RecipeT]:
+    """The recipes of a file here, by name; `positions` are those of `PACE` unless a table says others."""
+    tables = tomllib.loads(files("workbench.data").joinpath("bases", file).read_text("utf-8"))
+    found = {}
+    for name, given in tables.items():
+        positions = given.pop("positions", POSITIONS)
+        pace = replace(PACE, positions=positions, block=min(PACE.block, positions))
+        config = {**_ALL, "vocab_size": vocabulary, **given.pop("config")}
+        found[name] = make(name=name, config=config, pace=pace, **given)
+    return found
 
 
-RECIPES = {
-    name: _recipe(name, given)
-    for name, given in tomllib.loads(
-        files("workbench.data").joinpath("bases/recipes.toml").read_text("utf-8")
-    ).items()
-}
+RECIPES = recipes_of("recipes.toml", Recipe, VOCABULARY)
 """The bases that are built, by name."""
 
 

@@ -92,9 +92,10 @@ def check_sha256(path: Path, sha256: str) -> None:
 
 
 def tokenizer_file(folder: Path) -> Path:
-    """The vocabulary of a checkpoint; all that the package ships have that of `tiny_gpt2`, kept once."""
+    """The vocabulary of a checkpoint; those that the package ships share two, each kept once."""
     own = folder / TOKENIZER
-    return own if own.is_file() else folder.with_name("tiny_gpt2") / TOKENIZER
+    holder = "clinic_gpt2" if folder.name.startswith("clinic_") else "tiny_gpt2"
+    return own if own.is_file() else folder.with_name(holder) / TOKENIZER
 
 
 def load_tokenizer(folder: Path) -> Any:

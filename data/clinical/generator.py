@@ -84,9 +84,28 @@ def _apply_rules(columns: dict[str, TextArray], generator: np.random.Generator) 
     columns["diabetesMed"] = np.where(taken > 0, "Yes", "No")
 
 
-def generate(count: int, generator: np.random.Generator, first: int = 0) -> list[Encounter]:
-    """Draw `count` independent encounters of one distribution, one a patient; ids count up from `first`."""
-    tables = marginals()
+def even_marginals() -> dict[str, Any]:
+    """The marginals file with all values of an attribute alike often, and none dependent on another."""
+    return {name: _even(table) for name, table in marginals().items()}
+
+
+def _even(table: Mapping[str, Any]) -> dict[str, Any]:
+    values = table.get("values") or [str(i) for i in range(table.get("low", 0), table.get("high", 0) + 1)]
+    absent = {"absent": {**table["absent"], "count": 1}} if "absent" in table else {}
+    return {"values": values, "counts": [1] * len(values), **absent}
+
+
+def generate(
+    count: int,
+    generator: np.random.Generator,
+    first: int = 0,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Encounter]:
+    """Draw `count` independent encounters of one distribution, one a patient; ids count up from `first`.
+
+    `tables`: each attribute's marginal; the file's where None.
+    """
+    tables = marginals() if tables is None else tables
     factors = {name: generator.standard_normal(count) for name in FACTORS}
     columns: dict[str, TextArray] = {}
     for attribute in ATTRIBUTES:

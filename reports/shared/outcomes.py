@@ -119,6 +119,7 @@ class Outcomes:
             )
         self.unit, self.layout, self._outcomes = study.replication, layout, results.outcomes
         self._numbers = numbers
+        self._computed: dict[tuple[str, str, str], float] = {}
         self._read: set[str] | None = None
         self.table = pd.DataFrame([self._row(outcome) for outcome in results.outcomes], dtype=object)
         self._masks: dict[tuple[str, tuple[Any, ...]], Any] = {}
@@ -227,7 +228,12 @@ class Outcomes:
         if callable(name):
             return name(outcome)
         of = self._numbers.get(name)
-        return float(outcome.metrics.get(name, np.nan)) if of is None else of(outcome)
+        if of is None:
+            return float(outcome.metrics.get(name, np.nan))
+        place = (outcome.key, outcome.experiment.group, name)
+        if place not in self._computed:
+            self._computed[place] = of(outcome)
+        return self._computed[place]
 
     def sample(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | None:
         """A number of the finished runs of a setting, one a unit; None where there is none.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.accounting import ApproximateDP, MutualInformation
 from workbench.core import registry
@@ -120,6 +121,12 @@ class Match(Generic[AttackT]):
     def candidates(self) -> tuple[Record, ...]:
         """Returns all candidates, with the canaries of the setup's attacks in place."""
         return prepare(self.part.setup)[0]
+
+    def scored(self) -> npt.NDArray[np.int64]:
+        """Returns the places of the candidates that are scored, in their order."""
+        included, count = np.array(self.part.included, dtype=bool), self.part.setup.scored_members
+        sides = [np.flatnonzero(included == is_member)[:count] for is_member in (True, False)]
+        return np.sort(np.concatenate(sides))
 
     def require(self, release: Release, what: str) -> None:
         """Raises `UnsupportedError` for a mechanism whose transcript does not hold what the attack reads."""

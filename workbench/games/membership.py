@@ -78,13 +78,16 @@ class MembershipGame(Game[MembershipAttack]):
         """Refuses nothing: every subject answers likelihoods."""
 
     def play(self, match: Match[MembershipAttack]) -> Played:
-        """Scores every candidate once; the labels are the coins that built the training set.
+        """Scores each candidate that the part says once; the labels are the coins of the training set.
 
         Under replace-one each coin of an audit chose between two candidates, half the pool apart
         (`workbench.audit.subjects.coins_of`): the score is the difference of theirs.
         """
-        target, part, records = match.required_target(), match.part, match.candidates()
-        references = References(subjects=match.references, included=np.array(part.shadows, dtype=bool))
+        target, part, places = match.required_target(), match.part, match.scored()
+        candidates = match.candidates()
+        records = tuple(candidates[place] for place in places)
+        shadows = np.array(part.shadows, dtype=bool).reshape(-1, len(candidates))[:, places]
+        references = References(subjects=match.references, included=shadows)
         seen = MembershipSeen(
             subject=target,
             records=records,
@@ -92,7 +95,7 @@ class MembershipGame(Game[MembershipAttack]):
             population=load_corpus(part.setup).held_out,
         )
         scores = match.attack.score(seen, match.generator())
-        values, labels = scores.values, np.array(part.included, dtype=bool)
+        values, labels = scores.values, np.array(part.included, dtype=bool)[places]
         adjacency = match.mechanism.capabilities.adjacency
         is_paired = adjacency is Adjacency.REPLACE_ONE and part.by_coin
         if is_paired:

@@ -187,6 +187,8 @@ class TrainingSpec:
         warmup: Share of the steps, in [0, 1), over which the learning rate rises linearly from zero.
         device: What it is trained and asked on: `"cpu"`, `"cuda"`, `"cuda:1"`, `"mps"`. Numbers are drawn on
             the CPU whatever it is; results differ by rounding, and each device keeps its own.
+        scored_members: S: of the members, the first so many are read to say how well a training fits, and are
+            scored by an attack on its candidates, with as many others; None for all.
     """
 
     model: str
@@ -202,6 +204,7 @@ class TrainingSpec:
     lora_alpha: float | None = field(default=None, metadata=LATER)
     lora_targets: str = field(default="all-linear", metadata=LATER)
     device: str = field(default="cpu", metadata=LATER)
+    scored_members: int | None = field(default=None, metadata=LATER)
 
     def spec(self) -> dict[str, Any]:
         """Returns the spec's fields by name, for a record that has them too."""

@@ -36,7 +36,7 @@ from workbench.execution.tasks import silent
 from workbench.games.base import game_of
 from workbench.interfaces import FloatArray, Mechanism, Secret, Workload
 from workbench.studies import bases, work
-from workbench.studies.experiments import Status
+from workbench.studies.experiments import Status, steps_of
 from workbench.studies.fields import STAND_IN
 from workbench.studies.jobs import JobKind, Measuring, StudyJob, Training, jobs_of
 from workbench.studies.results import Pending
@@ -150,8 +150,8 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
     """
     members, batch_size = experiment["members"], experiment["batch_size"]
     if kind is JobKind.MEASURING and subjects:
-        return (1.0, 2.0 * members * subjects)
-    steps = experiment["epochs"] * math.ceil(members / batch_size)
+        return (1.0, 2.0 * (experiment.get("scored_members") or members) * subjects)
+    steps = steps_of(members, batch_size, experiment["epochs"])
     budget = float(experiment["epsilon"] or 0.0)
     load = workload(experiment, steps=steps, share=batch_size / members, budget=budget)
     if kind is JobKind.MEASURING:
@@ -504,7 +504,7 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     if job.kind is JobKind.MEASURING and not job.needs:
         return terms_of(job)
     if job.kind is JobKind.MEASURING:
-        return (1.0, 2.0 * members * len(job.needs))
+        return (1.0, 2.0 * min(members, job.experiment.scored_members or members) * len(job.needs))
     form = plain(job.experiment)
     load = workload(form, steps=steps, share=batch_size / members, budget=_tried_nats(size))
     held_out = min(MOST_BESIDE, read_beside(form))

@@ -31,7 +31,7 @@ class Experiment(TrainingSpec):
         tags: Texts that reports group it by, from the study file; no part of its identity.
         mechanism, attack, corpus: Registry names, each with its parameters.
         members: N, the number of records that are trained on, >= 2.
-        epochs: E, passes over the records; steps T = E * ceil(N / B).
+        epochs: E, passes over the records; steps T = E * ceil(N / B), to the nearest whole number.
         batch_size: B, in [1, N]; with Poisson sampling the expected one, q = B / N.
         epsilon: The budget's number, in its `currency`; None for an experiment without a budget.
         delta: The budget's delta, resolved to a number; None without a budget, and not read by nats.
@@ -44,7 +44,7 @@ class Experiment(TrainingSpec):
     attack: str
     corpus: str
     members: int
-    epochs: int
+    epochs: float
     batch_size: int
     seed: int
     epsilon: float | None = None
@@ -71,7 +71,7 @@ class Experiment(TrainingSpec):
     @property
     def steps(self) -> int:
         """Number of updates T of the training."""
-        return self.epochs * -(-self.members // self.batch_size)
+        return steps_of(self.members, self.batch_size, self.epochs)
 
     @property
     def name(self) -> str:
@@ -81,13 +81,20 @@ class Experiment(TrainingSpec):
         budget = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
         if self.epsilon is not None and self.currency is not Currency.DP:
             budget = f", {self.epsilon:g} nats"
-        return f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs}, seed {self.seed}"
+        return (
+            f"{self.variant}{budget}, batch_size {self.batch_size}, epochs {self.epochs:g}, seed {self.seed}"
+        )
+
+
+def steps_of(members: int, batch_size: int, epochs: float) -> int:
+    """Number of updates T = E * ceil(N / B), to the nearest whole number and at least one."""
+    return max(1, round(epochs * -(-members // batch_size)))
 
 
 FIELD_ORDER = (
     *("group", "variant", "mechanism", "attack", "corpus", "model", "members", "epochs", "batch_size"),
     *("learning_rate", "seed", "epsilon", "delta", "sampling", "optimizer", "weight_decay", "schedule"),
-    *("warmup", "currency", "adapter", "lora_rank", "lora_alpha", "lora_targets", "device"),
+    *("warmup", "currency", "adapter", "lora_rank", "lora_alpha", "lora_targets", "device", "scored_members"),
     *("mechanism_parameters", "attack_parameters", "corpus_parameters", "model_parameters"),
 )
 """The fields of an experiment in the order in which experiments are sorted and tables list them."""
@@ -140,7 +147,7 @@ class Outcome:
             `roc_auc`, `accuracy`, `precision`, `recall`, `f1` (threshold at the midpoint of the class means,
             chosen on the labels and not paid for: Zagardo 2024, section 3.3.3).
             A transcript game has no perplexities.
-        scores: The attack's, shape `(2 N,)` as a list, one a trial in a transcript game; empty unless done.
+        scores: The attack's, shape `(2 S,)` as a list, one a trial in a transcript game; empty unless done.
         included: True where the candidate was a member, likewise.
         claim: Plain form of what the mechanism's authors claim; None unless done.
         error: For a failure: the kind of error and its one line.

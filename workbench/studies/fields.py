@@ -121,6 +121,12 @@ def _number(name: str, value: Any) -> float:
         raise InputError(f"{name} must be finite, got {object_line(value)}") from None
 
 
+def _epochs(name: str, value: Any) -> float:
+    if isinstance(value, float) and not value.is_integer():
+        return _positive(name, value)
+    return _whole(1)(name, int(value) if isinstance(value, float) else value)
+
+
 def _delta(name: str, value: Any) -> float | str:
     if isinstance(value, str) and value in DELTAS_OF_MEMBERS:
         return value
@@ -190,7 +196,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(PARAMETERS, _parameters),
     "device": _device,
     "members": _whole(2),
-    "epochs": _whole(1),
+    "scored_members": _whole(2),
+    "epochs": _epochs,
     "batch_size": _whole(1),
     "seed": _whole(0, LARGEST_SEED),
     "lora_rank": _whole(1),

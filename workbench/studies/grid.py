@@ -225,6 +225,10 @@ def _require_fit(experiment: Experiment) -> None:
         raise InputError(
             f"batch_size must be in [1, members = {experiment.members}], got {experiment.batch_size}"
         )
+    if experiment.scored_members is not None and experiment.scored_members > experiment.members:
+        raise InputError(
+            f"scored_members must be in [2, members = {experiment.members}], got {experiment.scored_members}"
+        )
     if experiment.currency is not Currency.DP:
         if experiment.epsilon is None:
             raise InputError(

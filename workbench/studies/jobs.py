@@ -19,6 +19,7 @@ import numpy as np
 
 from workbench.accounting import NoGuarantee
 from workbench.core import registry
+from workbench.core.errors import InputError
 from workbench.core.keys import canonical, key_of, plain
 from workbench.core.one_line import one_line
 from workbench.core.streams import stream
@@ -187,6 +188,11 @@ def jobs_of(experiment: Experiment) -> ExperimentJobs:
         game = game_of(attack)
         game.adopt(experiment.attack, attack)
         if not (game.uses_target and game.trains_once):  # Its labels are not those of candidates.
+            if experiment.scored_members is not None:
+                raise InputError(
+                    f"scored_members must not be given, got {experiment.scored_members}: attack "
+                    f"{experiment.attack!r} scores no candidates"
+                )
             return ExperimentJobs(measuring=_game(experiment, setup), trainings=())
         trainings = _trainings(experiment, setup, attack.references_needed)
     except (Exception, SystemExit) as error:

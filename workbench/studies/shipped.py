@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ EDGES = np.concatenate([np.arange(1, 50) / 50, 1 - np.array([10, 5, 2, 1, 0.5, 0
 ENDING = ".results.gz"
 DIGITS = 5
 
+Parts: TypeAlias = npt.NDArray[np.uint8]
+
 _SETTLED = ("mechanism", "corpus", "model")
 
 
@@ -69,6 +71,7 @@ class Shipped:
     outcomes: Mapping[str, Mapping[str, JSON]]
     _read: dict[int, Outcome] = field(default_factory=dict, init=False, repr=False, compare=False)
     _of_key: dict[str, Outcome] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _parts_of: dict[str, Parts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def results(self, study: Study) -> StudyResults:
         """The outcomes of a study's experiments; those that are not in the file are missing."""
@@ -97,7 +100,7 @@ class Shipped:
             key=key,
             status=Status.DONE,
             metrics={name: float(value) for name, value in form["metrics"].items()},
-            scores=self._scores(form),
+            scores=self._scores(key, form),
             included=memberships[packed],
             claim=form["claim"],
             cost=form["cost"],
@@ -106,17 +109,20 @@ class Shipped:
             audit=form["audit"],
         )
 
-    def _scores(self, form: Mapping[str, JSON]) -> tuple[float, ...]:
-        """The scores of a plain form: the values themselves, ranks, or parts of the order."""
+    def _scores(self, key: str, form: Mapping[str, JSON]) -> tuple[float, ...]:
+        """The scores of an outcome: the values themselves, ranks, or parts of the order."""
         kept = form["scores"]
         if not isinstance(kept, str):
             return tuple(map(float, kept))
-        return tuple((self._parts(form) if "like" in form else _ranks(kept)).tolist())
+        return tuple((self._parts(key) if "like" in form else _ranks(kept)).tolist())
 
-    def _parts(self, form: Mapping[str, JSON]) -> npt.NDArray[np.uint8]:
+    def _parts(self, key: str) -> Parts:
         """Which part of the order each record is in."""
-        parts = np.frombuffer(zlib.decompress(base64.b85decode(form["scores"])), dtype=np.uint8)
-        return parts + self._parts(self.outcomes[form["like"]]) if form["like"] else parts
+        if key not in self._parts_of:
+            form = self.outcomes[key]
+            parts = np.frombuffer(zlib.decompress(base64.b85decode(form["scores"])), dtype=np.uint8)
+            self._parts_of[key] = parts + self._parts(form["like"]) if form["like"] else parts
+        return self._parts_of[key]
 
     def sentence(self) -> str:
         """Whose run it was, on what machine, for how long, and when it was written down."""
@@ -266,7 +272,7 @@ class _Parts:
     """Packs parts of the order of scores, each less those of a run before it that is most like it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bool, ...], dict[str, npt.NDArray[np.uint8]]] = {}
+        self._known: dict[tuple[bool, ...], dict[str, Parts]] = {}
 
     def packed(self, key: str, outcome: Outcome) -> dict[str, JSON]:
         """`scores`, and whose `like`: nobody's, where there is none before."""

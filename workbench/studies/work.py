@@ -28,7 +28,7 @@ from workbench.games.base import Match, Outcome, Part, game_of, match_of
 from workbench.interfaces import BoolArray, Claim, FloatArray, PostHocMechanism, Record, Subject, Transcript
 from workbench.studies.experiments import STEP_TIMES
 from workbench.studies.jobs import Measuring, Training, membership
-from workbench.training.setup import create_mechanism, make_plan, prepare, require_content
+from workbench.training.setup import create_mechanism, make_plan, require_content
 
 SUBJECTS_KEPT = 2
 """Trained subjects that a worker keeps at hand, because the next budget's release starts from the same."""
@@ -108,14 +108,14 @@ def measure(
     with one_thread():
         subjects = [_subject(payload, run, inputs[str(run)]) for run in range(len(payload.trainings))]
         progress(1, 2)
-        candidates, _ = prepare(payload.setup)
+        match = _match(payload, progress)
+        candidates = match.candidates()
+        candidates = tuple(candidates[place] for place in match.scored())
         target = cast(Subject, _OnePass(subjects[0], candidates))
         likelihoods = target.token_log_likelihoods(candidates)
         if not all(np.isfinite(tokens).all() for tokens in likelihoods):
             raise InconclusiveError(_diverged("a log-likelihood", payload.setup.learning_rate))
-        match = replace(
-            _match(payload, progress), plan=subjects[0].plan, target=target, references=tuple(subjects[1:])
-        )
+        match = replace(match, plan=subjects[0].plan, target=target, references=tuple(subjects[1:]))
         game = game_of(match.attack)
         outcome = game.outcome(match, game.play(match))
     if not np.isfinite(outcome.scores).all():

@@ -25,9 +25,11 @@ _known: dict[tuple[str, tuple[Record, ...]], dict[str, float]] = {}
 def qualities(model: Model, plan: Plan, when: str) -> dict[str, float]:
     """Each metric of a plan's training and held-out records, named like `train_perplexity_after`.
 
+    Of the training records the first `plan.scored_members`.
+
     `when`: `"before"` for the plan's untrained model, whose numbers are remembered; or `"after"`.
     """
-    parts = {"train": plan.records, "test": plan.held_out}
+    parts = {"train": plan.records[: plan.scored_members], "test": plan.held_out}
     if when == "before":
         state = _state_of(model, plan)
         found = {part: _remembered(state, model, records) for part, records in parts.items()}
