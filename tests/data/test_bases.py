@@ -17,7 +17,7 @@ import torch
 from workbench.core import registry
 from workbench.core.errors import InconclusiveError, InputError
 from workbench.data import docstrings
-from workbench.data.bases import builds, checkpoint
+from workbench.data.bases import builds, checkpoint, narrative_bases
 from workbench.data.bases import catalogue as room
 from workbench.data.bases.texts import public as pretraining_text
 from workbench.data.shared.near_duplicates import near_duplicates
@@ -99,9 +99,10 @@ class Stopping:
 
 def test_there_are_six_and_others_for_tasks_and_the_shipped_one_needs_no_build() -> None:
     others = {"bert_base", "gpt2_large_base", "question_base", "roberta_base", "sentiment_base", "vit_base"}
-    assert set(bases.names()) == {*EVERY, *others}
+    narratives = set(narrative_bases.RECIPES)
+    assert set(bases.names()) == {*EVERY, *others, *narratives}
     assert set(EVERY) <= set(registry.entries("model"))
-    assert [name for name in bases.names() if bases.find(name).is_built()] == ["gpt2_base"]
+    assert {name for name in bases.names() if bases.find(name).is_built()} == {"gpt2_base", *narratives}
     assert bases.missing(["tiny_gpt2", "llama_base", "gpt2_base", "llama_base"]) == ("llama_base",)
     with pytest.raises(InputError, match="unknown base 'qwen_base'; did you mean 'qwen2_base'"):
         bases.ensure(["qwen_base"])

@@ -14,6 +14,7 @@ import pytest
 
 from workbench.core import registry
 from workbench.core.errors import InputError
+from workbench.reports.shared.pages import study as study_page
 from workbench.reports.shared.pages.study import css_string
 from workbench.studies.report import Cell, Replication, ReplicationFinding, StudyReport, Value
 
@@ -159,6 +160,20 @@ def test_conclusions_that_were_not_run_are_folded_away_behind_the_others(study: 
     assert [f'id="v-{one.id}"' in folded for one in report.findings] == [False] * 3
     assert "A long test." not in text
     assert "whose runs are missing" not in render(report)
+
+
+def test_a_table_that_nobody_reads_on_the_page_stands_in_its_files(
+    study: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = study(tables=1, rows=4)
+    (table,) = report.tables
+    held = render(report).count("<td")
+    monkeypatch.setattr(study_page, "MOST_CELLS", held)
+    assert render(report).count("<td") == held
+    monkeypatch.setattr(study_page, "MOST_CELLS", held - 1)
+    page = parsed(report)
+    assert "td" not in [tag for tag, _ in page.tags]
+    assert f"{held} cells, which stand in the files tables/{table.id}.md" in page.text
 
 
 def test_rows_of_the_paper_that_were_not_run_are_folded_away(study: Builder) -> None:

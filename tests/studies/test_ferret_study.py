@@ -140,7 +140,7 @@ def test_the_games_and_the_dither_are_those_of_the_task(profile: str) -> None:
         assert one.attack_parameters["trials"] == known.attack_parameters["trials"]
     dither = group(profile, "dither")
     sigmas = Counter(one.mechanism_parameters.get("dither_standard_deviation", 0.0) for one in dither)
-    assert sigmas == dict.fromkeys(SIGMAS, 10)
+    assert sigmas == dict.fromkeys(SIGMAS, 30 if profile == "decide" else 10)
     assert {one.mechanism_parameters["silent_steps"] for one in dither} == {"forward"}
     assert {one.budget for one in dither} == {None}
 

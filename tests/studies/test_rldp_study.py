@@ -9,6 +9,7 @@ import pytest
 
 from workbench.checks.published import published
 from workbench.core import registry
+from workbench.data.bases import narrative_bases
 from workbench.reports.papers.rldp.runs import BASELINES, INSERTIONS
 from workbench.reports.papers.rldp.tables import KNOBS
 from workbench.reports.shared.declared import declared
@@ -17,6 +18,8 @@ from workbench.studies.experiments import Experiment, Study
 from workbench.studies.study import check_experiments, load_study, profiles
 
 PROFILES = ("quick", "medium", "full")
+"""Those of all groups; profile `decide` has the ones that conclusions rest on."""
+
 BUDGETS = {0.5, 2.0, 4.0, 5.0, 8.0}
 REPORT = declared("rldp")
 PAPER_MODELS, METHODS = REPORT.list("$models"), REPORT.list("$methods")
@@ -37,7 +40,7 @@ def group(profile: str, model: str) -> list[Experiment]:
 
 
 def test_the_first_profile_is_the_quick_one() -> None:
-    assert tuple(profiles("rldp")) == PROFILES
+    assert tuple(profiles("rldp")) == (*PROFILES, "decide")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -76,6 +79,25 @@ def test_the_larger_profiles_have_the_papers_families_budgets_and_seeds() -> Non
                 (e, s) for e in BUDGETS for s in (0, 1, 2)
             }
             assert any(one.variant == NON_PRIVATE for one in group(profile, name))
+
+
+def test_decide_is_the_papers_regime_on_bases_of_narratives() -> None:
+    """Section 2.1's N, section 3.1's batch and rate, section 4.2's 3,600 steps, section 3.2's controller."""
+    full = study("full").experiments
+    mechanisms = {(one.variant, one.mechanism_parameters.get("decision_interval")) for one in full}
+    check_experiments(study("decide").experiments)
+    for one in study("decide").experiments:
+        assert (one.members, one.batch_size, one.steps) == (73_264, 16, 3_600)
+        assert (one.learning_rate, round(one.warmup * one.steps)) == (5e-4, 100)
+        assert one.model in narrative_bases.RECIPES
+        assert (one.variant, one.mechanism_parameters.get("decision_interval")) in mechanisms
+    for name in PAPER_MODELS:
+        found = group("decide", name)
+        assert {one.variant for one in found} == {*METHODS, NON_PRIVATE}
+        for variant in METHODS:
+            runs = {(one.epsilon, one.seed) for one in found if one.variant == variant}
+            assert runs == {(budget, seed) for budget in BUDGETS for seed in (0, 1, 2)}
+        assert len({one.model for one in found}) == 1
 
 
 @pytest.mark.parametrize("profile", PROFILES)

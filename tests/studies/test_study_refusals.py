@@ -170,6 +170,15 @@ REFUSALS = {
         grouped("[5, 10]", "[5, 101]"),
         "group 'one': batch_size must be in [1, members = 100], got 101",
     ),
+    "scored members": (
+        HEAD + BASE + "scored_members = 101" + GROUP,
+        "group 'one': scored_members must be in [2, members = 100], got 101",
+    ),
+    "part of an epoch": (
+        based("epochs = 1", "epochs = -0.5"),
+        "base: epochs must be finite and > 0, got -0.5",
+    ),
+    "no epoch": (based("epochs = 1", "epochs = 0.0"), "base: epochs must be in [1, 1000000000], got 0"),
     "epsilon without delta": (
         based('delta = "1/N^2"', ""),
         "group 'one': epsilon = 1 is given without delta: a budget needs both",

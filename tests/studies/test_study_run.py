@@ -63,6 +63,31 @@ def key(found: Experiment) -> str:
 # What is measured
 
 
+def test_the_first_members_and_as_many_others_are_scored_where_the_experiment_says_so(tmp_path: Path) -> None:
+    """Part of an epoch, too: 40 records in batches of 10, of which 1.5 epochs are six steps."""
+    whole = experiment(variant="DP-SGD", mechanism="dp_sgd", epochs=1.5)
+    study = study_of(whole, replace(whole, scored_members=7))
+    run_study(study, out=tmp_path, options=HERE)
+    every, some = read_results(study, Store(tmp_path / "store")).outcomes
+    assert len(every.training_losses) == 6
+    assert every.training_losses == some.training_losses
+    places = np.array(every.included)
+    kept = np.sort(np.concatenate([np.flatnonzero(places)[:7], np.flatnonzero(~places)[:7]]))
+    assert (len(every.scores), len(some.scores), sum(some.included)) == (80, 14, 7)
+    assert some.scores == tuple(np.array(every.scores)[kept])
+    assert some.included == tuple(places[kept])
+    assert some.metrics["train_perplexity_after"] == pytest.approx(
+        some.metrics["perplexity_member"], rel=1e-6
+    )
+    assert some.metrics["test_perplexity_after"] == every.metrics["test_perplexity_after"]
+
+
+def test_what_an_attack_without_candidates_scores_cannot_be_fewer() -> None:
+    refusal = jobs_of(experiment(attack="sign_transcript", attack_parameters={}, scored_members=7)).refusal
+    assert refusal is not None
+    assert "scored_members must not be given, got 7: attack 'sign_transcript' scores no" in refusal.message
+
+
 def test_the_sample_study_ends_as_it_must(ran: Path) -> None:
     results = read_results(driver.sample_study(), Store(ran / "store"))
     by_variant: dict[str, set[Status]] = {}

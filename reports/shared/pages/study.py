@@ -80,6 +80,9 @@ _NAMES = {
     "seconds": "Time",
 }
 
+MOST_CELLS = 2_500
+"""Cells of a table that the page holds; a larger one, which nobody reads there, stands in its files alone."""
+
 
 View = dict[str, Any]
 """What the template prints of a conclusion, table or figure, by the names that it uses."""
@@ -175,6 +178,8 @@ def _table_view(table: Table, anchor: str, findings: Sequence[View]) -> View:
         "has_differences": any(differs for view in rows for differs in view["differs"]),
         "labels": _labels(table),
         "scrolls": len(table.columns) >= _SCROLLS_FROM,
+        "cells": sum(len(view["row"].lines) for view in (*rows, *unrun)) * len(table.columns),
+        "most_cells": MOST_CELLS,
     }
 
 
