@@ -188,6 +188,22 @@ def test_rows_of_the_paper_that_were_not_run_are_folded_away(study: Builder) -> 
     assert "3 rows of the paper that are not run here" in folded
     assert (folded.count('<tr class="paper">'), folded.count('<tr class="ours">')) == (3, 0)
     assert folded.count(why) == 1
+
+
+def test_many_rows_that_were_not_run_stand_in_the_files_alone(
+    study: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = study(tables=1, rows=4)
+    (table,) = report.tables
+    lost = tuple(
+        (headers, tuple(Cell(paper=cell.paper, why_blank="not run") for cell in cells))
+        for headers, cells in table.rows[:3]
+    )
+    report = replace(report, tables=(replace(table, rows=(*lost, table.rows[3])),))
+    monkeypatch.setattr(study_page, "MOST_UNRUN", 3 * len(table.columns) - 1)
+    page = parsed(report)
+    assert f"They stand in the files tables/{table.id}.md" in page.text
+    assert [tag for tag, _ in page.tags].count("td") == 3 * len(table.columns)  # Paper, ours, difference.
     shown = parsed(replace(report, tables=(replace(table, rows=lost),)))
     (outer,) = [names for tag, names in shown.tags if tag == "details" and names.get("data-kind") == "table"]
     assert "open" not in outer

@@ -80,8 +80,10 @@ _NAMES = {
     "seconds": "Time",
 }
 
-MOST_CELLS = 2_500
-"""Cells of a table that the page holds; a larger one, which nobody reads there, stands in its files alone."""
+MOST_CELLS, MOST_UNRUN = 4_000, 150
+"""Cells of all tables that the page holds, the smallest first, and of a table's rows that were not run; the
+others, which nobody reads there, stand in the tables' files alone.
+"""
 
 
 View = dict[str, Any]
@@ -119,7 +121,7 @@ def study_view(report: StudyReport, context: Mapping[str, JSON]) -> dict[str, An
         ],
         "most_columns": max((len(table.columns) for table in report.tables), default=0),
         "most_heads": max((len(table.row_headers) for table in report.tables), default=0),
-        "tables": [_table_view(table, anchors[table.id], findings) for table in report.tables],
+        "tables": _held([_table_view(table, anchors[table.id], findings) for table in report.tables]),
         "figures": [_figure_view(figure, place) for place, figure in enumerate(report.figures)],
         "inconsistencies": report.inconsistencies,
         "tiles": _tiles(report, counts, context),
@@ -179,8 +181,15 @@ def _table_view(table: Table, anchor: str, findings: Sequence[View]) -> View:
         "labels": _labels(table),
         "scrolls": len(table.columns) >= _SCROLLS_FROM,
         "cells": sum(len(view["row"].lines) for view in (*rows, *unrun)) * len(table.columns),
-        "most_cells": MOST_CELLS,
+        "unrun_is_long": len(unrun) * len(table.columns) > MOST_UNRUN,
     }
+
+
+def _held(views: Sequence[View]) -> list[View]:
+    """The tables, each with whether it is too long for the page; of equal ones all or none."""
+    sizes = sorted(view["cells"] for view in views)
+    held = [size for size in sizes if sum(other for other in sizes if other <= size) <= MOST_CELLS]
+    return [{**view, "is_long": view["cells"] > max(held, default=0)} for view in views]
 
 
 def _marks(lines: Sequence[Line]) -> set[int]:
