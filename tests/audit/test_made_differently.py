@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,16 @@ def test_sparse_gradients_are_recorded_and_forced() -> None:
 def test_adapters_of_a_language_model_are_not_refuted(tmp_path: Path) -> None:
     words = ["replay", f"{ZOO.with_name('language_model.py')}:lora", "--corpus", "clinical", "--quiet"]
     assert main([*words, "--candidates", "40", "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(("name", "code"), [("masked", 0), ("unmasked", 3)])
+def test_texts_that_a_longer_one_lengthens_are_told(name: str, code: int, tmp_path: Path) -> None:
+    """Narratives have 190 to 210 words: only texts of other lengths show it."""
+    words = ["replay", f"{ZOO.with_name('padded_texts.py')}:{name}", "--corpus", "clinical", "--quiet"]
+    assert main([*words, "--candidates", "60", "--out", str(tmp_path)]) == code
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["replay"]
+    faults = [
+        (fault["part"], "what records add together is not what each adds" in fault["says"])
+        for fault in found["faults"]
+    ]
+    assert faults == ([] if code == 0 else [("clip", True)])

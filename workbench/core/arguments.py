@@ -50,6 +50,16 @@ def plain_float(text: Any) -> float:
     return value
 
 
+def plain_scalar(value: Any) -> Any:
+    """Returns the Python object that an array or a scalar without dimensions holds; other values as they are.
+
+    So is a masked scalar, whose object is only what lies under the mask.
+    """
+    mask = getattr(value, "mask", None)
+    is_masked = mask is not None and not callable(mask) and getattr(mask, "ndim", 1) == 0 and bool(mask)
+    return value.item() if getattr(value, "ndim", None) == 0 and not is_masked else value
+
+
 def number(
     name: str,
     value: Any,
@@ -72,7 +82,7 @@ def number(
     Raises `InputError`: not a number (a boolean, text, several numbers), not exactly a float, or out of
     range.
     """
-    plain: Any = value.item() if getattr(value, "ndim", None) == 0 else value
+    plain = plain_scalar(value)
     is_number = isinstance(plain, Real) and not isinstance(plain, bool)
     if not is_number:
         raise ArgumentError(name, f"must be a number, got {object_line(value)}")
@@ -194,7 +204,7 @@ def parameters_of(name: str, value: Any) -> dict[str, Any]:
     for key, entry in value.items():
         if not isinstance(key, str) or not key.isidentifier():
             raise ArgumentError(name, f"must have names as keys, got {object_line(key)}")
-        plain = entry.item() if getattr(entry, "ndim", None) == 0 else entry
+        plain = plain_scalar(entry)
         if isinstance(plain, Path):
             plain = str(plain)
         if not isinstance(plain, str | bool | int | float):

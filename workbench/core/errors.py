@@ -12,6 +12,8 @@ from functools import wraps
 from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
 
+from workbench.core.one_line import shorten_numbers
+
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
@@ -35,7 +37,15 @@ _EXTRAS = {
 
 
 class WorkbenchError(Exception):
-    """Base of every error that the bench raises on purpose."""
+    """Base of every error that the bench raises on purpose; long whole numbers are shortened in its message.
+
+    >>> str(InputError(f"steps must be at most 10, got {10**300}"))
+    'steps must be at most 10, got 1e+300'
+    """
+
+    def __str__(self) -> str:
+        """The message."""
+        return shorten_numbers(super().__str__())
 
 
 class InputError(WorkbenchError, ValueError):
@@ -54,7 +64,7 @@ class ArgumentError(InputError):
     def __init__(self, argument: str, reason: str) -> None:
         super().__init__(argument, reason)
         self.argument = argument
-        self.reason = reason
+        self.reason = shorten_numbers(reason)
 
     def __str__(self) -> str:
         """The name and the reason."""

@@ -6,13 +6,34 @@
 
 from __future__ import annotations
 
+import re
+
+_LONG_NUMBER = re.compile(r"(?<![\w.'\"])\d{40,}(?!\w|\.\d|['\"])")
+
+
+def shorten_numbers(text: str) -> str:
+    """Writes whole numbers of 40 digits and more as floats are, to six digits; not within quotes or names.
+
+    >>> shorten_numbers(f"count must be at most 5, got {10**300}")
+    'count must be at most 5, got 1e+300'
+    """
+    return _LONG_NUMBER.sub(_short, text)
+
+
+def _short(number: re.Match[str]) -> str:
+    """A whole number to six digits; only how long it is where it is beyond the range of floats."""
+    digits = number.group()
+    value = float(digits)
+    return f"(a number of {len(digits)} digits)" if value == float("inf") else f"{value:g}"
+
 
 def one_line(text: str, longest: int = 2000) -> str:
     """Joins white space, escapes control characters, and cuts the text to `longest` (>= 4) characters.
 
     A file's column name or an exception's message may hold line breaks, or sequences that a terminal obeys.
+    Long whole numbers are shortened (`shorten_numbers`).
     """
-    joined = " ".join(text.split())
+    joined = shorten_numbers(" ".join(text.split()))
     escaped = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in joined)
     return escaped if len(escaped) <= longest else f"{escaped[: longest - 3]}..."
 

@@ -209,6 +209,63 @@ def _harder(cell: Cell, by: float) -> Cell:
     return replace(cell, parameters={**given, **harder})
 
 
+_HARDENING = {
+    "steps": 1,
+    "delta": -1,
+    "sampling_probability": 1,
+    "noise_multiplier": -1,
+    "scale": -1,
+    "noise_parameter": -1,
+}
+"""Parameters of which more tells more about a record (1), or less (-1)."""
+
+_CHAINED = ("subsampled_gaussian", "laplace", "randomised_response", "replace_one")
+"""Families with chains of questions that differ in one parameter alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """Questions that differ in one parameter alone, the easiest first.
+
+    Attributes:
+        unlike: A question of the same shape that differs from the first in every parameter; None without one.
+            Asked before, it ends what an accountant keeps until some parameters change.
+    """
+
+    unlike: Question | None
+    questions: tuple[Question, ...]
+
+
+@cache
+def hardening_chains(grid: str) -> tuple[Chain, ...]:
+    """The longest chain of each parameter that the grid holds, for each shape of four families."""
+    known = families(grid)
+    chains = list[Chain]()
+    for family in _CHAINED:
+        shapes = {id(cell.shape): cell.shape for cell in known[family]}
+        for shape in shapes.values():
+            rows = [cell.parameters for cell in known[family] if cell.shape is shape]
+            chains += [_chain(shape, rows, name) for name in _HARDENING if name in rows[0]]
+    return tuple(chain for chain in chains if len(chain.questions) > 1)
+
+
+def _chain(shape: Shape, rows: Sequence[Parameters], parameter: str) -> Chain:
+    """The longest chain of cells in a parameter; of several, that of the earliest cell."""
+    by_rest: dict[tuple[float, ...], list[Parameters]] = {}
+    for row in rows:
+        rest = tuple(value for name, value in row.items() if name != parameter)
+        by_rest.setdefault(rest, []).append(row)
+    longest = max(by_rest.values(), key=len)
+    longest.sort(key=lambda row: _HARDENING[parameter] * row[parameter])
+    first = longest[0]
+    unlike = (row for row in rows if all(row[name] != first[name] for name in first if name != "categories"))
+    before = next(unlike, None)
+    return Chain(
+        unlike=None if before is None else shape.build(**before),
+        questions=tuple(shape.build(**row) for row in longest),
+    )
+
+
 def delta_cells(grid: str, seed: int) -> tuple[Cell, ...]:
     """Events of which delta is asked at an epsilon."""
     return _merged(_cells(_grids()["delta"], grid), *_random("delta", grid, seed))
@@ -220,15 +277,21 @@ def tpr_cells(grid: str, seed: int) -> tuple[Cell, ...]:
 
 
 def calibration_cells(grid: str, seed: int) -> tuple[CalibrationQuestion, ...]:
-    """The questions to noise calibrators that a grid holds, and as many between, of both adjacencies."""
+    """The questions to noise calibrators that a grid holds, and as many between, of both adjacencies.
+
+    Those that need most noise come first: a slow calibrator with a cap may be asked only a few.
+    """
     table: Mapping[str, Any] = _grids()["calibration"]
+    names = table["names"].split()
+    much_noise = [CalibrationQuestion(**dict(zip(names, row, strict=True))) for row in table["much_noise"]]
     rows: list[dict[str, Any]] = _rows(table, grid)
     drawn: list[dict[str, Any]] = _drawn(len(_grids()["between"]), table, grid, seed)
     adjacencies = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
-    return _merged(
+    merged = _merged(
         _spread([CalibrationQuestion(**row) for row in rows]),
         [CalibrationQuestion(**row, adjacency=adjacencies[i % 2]) for i, row in enumerate(drawn)],
     )
+    return (*much_noise, *merged)
 
 
 def edge_cells() -> tuple[tuple[str, Cell], ...]:

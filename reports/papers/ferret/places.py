@@ -180,6 +180,12 @@ def models(context: Context) -> list[str]:
     return [*(name for name in MODELS if name in known), *sorted(known - set(MODELS))]
 
 
+def places_of_models(context: Context) -> dict[str, str]:
+    """Each model of the runs with the one in whose place it stands; then one for each other of the paper."""
+    found = {name: MODELS.get(name, name) for name in models(context)}
+    return found | {name: theirs for name, theirs in MODELS.items() if theirs not in found.values()}
+
+
 def methods(context: Context, part: str = COMPARISON) -> list[str]:
     """Methods of a part in the paper's order, further ones in the study's order after them."""
     known = context.outcomes.values(part, METHOD)

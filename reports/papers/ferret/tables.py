@@ -50,6 +50,7 @@ from workbench.reports.papers.ferret.places import (
     missing,
     models,
     place_of,
+    places_of_models,
     plain,
     plural_epochs,
     sample,
@@ -115,14 +116,12 @@ def _has_groups(context: Context) -> bool:
 
 def _models(context: Context) -> list[Bindings]:
     """Our models with the paper's names, then the mean; a model that stands for none stands for itself."""
-    names = {name: MODELS.get(name, name) for name in models(context)}
-    names |= {name: theirs for name, theirs in MODELS.items() if theirs not in names.values()}
     rows: list[Bindings] = [
         {"model": ours, "stands_for": theirs, "label": ours if ours == theirs else f"{theirs} ({ours})"}
-        for ours, theirs in names.items()
+        for ours, theirs in places_of_models(context).items()
     ]
-    mean = {"model": None, "stands_for": MODEL_MEAN, "label": MODEL_MEAN}
-    return [*rows, mean] if context.outcomes.part(COMPARISON) else []
+    rows.append({"model": None, "stands_for": MODEL_MEAN, "label": MODEL_MEAN})
+    return rows if context.outcomes.part(COMPARISON) else []
 
 
 def _settings_by_model(context: Context) -> list[Bindings]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
 
     Images are loud in a part of their pixels each, so that their gradients point in different directions, and
     take the labels in turn; the second is the first with another label, one is bright all over, one is dark,
-    and two more are the first one, louder. Texts repeat a word of their own each.
+    and two more are the first one, louder. Texts repeat a word of their own each, but for two, which are the
+    longest and the shortest text of other records.
 
     Args:
         records: As the user's function gets them.
@@ -67,10 +68,48 @@ def crafted(records: Sequence[Mapping[str, Any]], place: int, generator: np.rand
     words = sorted({word for r in records for word in str(r["text"]).split()}) or ["a"]
     chosen = generator.choice(len(words), size=CRAFTS, replace=len(words) < CRAFTS)
     count = max(len(str(record["text"]).split()), 1)
-    return [
-        Craft({**record, "label": label, "text": " ".join([words[int(i)]] * count)})
-        for label, i in zip(turn, chosen, strict=True)
-    ]
+    texts = [" ".join([words[int(i)]] * count) for i in chosen]
+    # What pads a batch to its longest text lets others' parts follow a text's length.
+    texts[1:3] = ends_by_length([r for i, r in enumerate(records) if i != place] or records)
+    return [Craft({**record, "label": label, "text": text}) for label, text in zip(turn, texts, strict=True)]
+
+
+def ends_by_length(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The longest and the shortest text."""
+    texts = sorted((str(r["text"]) for r in records), key=lambda text: len(text.split()))
+    return [texts[-1], texts[0]]
+
+
+def two_for_many(
+    records: Sequence[Mapping[str, Any]], craft: Craft
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Records for two quarters of the places, in turn until a training takes them.
+
+    The craft twice; of texts first the longest and the shortest, the former twice over or as it is.
+    """
+    if craft.record["image"] is None:
+        longest, shortest = ends_by_length(records)
+        for text in (f"{longest} {longest}", longest):
+            yield {**craft.record, "text": text}, {**craft.record, "text": shortest}
+    yield dict(craft.record), dict(craft.record)
+
+
+def twins(records: Sequence[Mapping[str, Any]], part: int) -> dict[int, dict[str, Any]]:
+    """A quarter of the places, each with the record two places on, of the next label or with a word changed.
+
+    What compares records, as a filter of duplicates or a vote of the nearest, sees these in its data.
+    """
+    labels = sorted({r["label"] for r in records if r["label"] is not None})
+    after = dict(zip(labels, labels[1:] + labels[:1], strict=True))
+    made = {}
+    for place in range(part, len(records) - 2, 4):
+        twin = dict(records[place + 2])
+        twin["label"] = after.get(twin["label"])
+        if twin["image"] is None:
+            words = str(twin["text"]).split()
+            twin["text"] = " ".join([*words[:-1], *words[:1]])
+        made[place] = twin
+    return made
 
 
 def within_range(crafts: Sequence[Craft]) -> list[Craft]:

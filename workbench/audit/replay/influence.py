@@ -7,15 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from workbench.audit.replay.crafts import Craft, overflowing
+from workbench.audit.replay.crafts import Craft, faint, overflowing, twins, two_for_many
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
+from workbench.interfaces import BoolArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -24,38 +26,54 @@ FEWEST_EXPECTED = 3
 def together(
     runs: Runs, a: Recording, b: Recording, craft: Craft
 ) -> tuple[float, list[tuple[Leak, Recording]]]:
-    """What two quarters of the records replaced by a craft show, and what nearly all of them do.
+    """What two quarters of the records replaced by crafts show, and what nearly all of them do.
 
     Returns:
         What their moves of the updates do not add up to, as a share; and what else they change, each with its
         run. Between the two ends of a chain of neighbours that differ, some two neighbours do.
     """
-    quarters = [range(part, len(runs.records), 4) for part in (0, 1)]
-    sets = [dict.fromkeys(quarter, craft.record) for quarter in quarters]
-    sets.append({**sets[0], **sets[1]})
-    try:
-        versions = [runs(runs.with_records(own), forced=a) for own in sets]
-    except InputError:
+    for made in two_for_many(runs.records, craft):
+        sets: list[dict[int, Mapping[str, Any]]] = [
+            dict.fromkeys(range(part, len(runs.records), 4), made[part]) for part in (0, 1)
+        ]
+        sets.append({**sets[0], **sets[1]})
+        with suppress(InputError):
+            versions = [runs(runs.with_records(own), forced=a) for own in sets]
+            break
+    else:
         return math.nan, []
-    agree = agreement([b, *versions], a.steps).all(axis=0)
-    shares = []
-    for step in np.flatnonzero(agree):
-        own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
-        least = min(float((one - own).norm()), float((two - own).norm()))
-        if least > 0:
-            shares.append(float((both - one - two + own).norm()) / least)
+    share = _left_over(a, b, versions)
+    with suppress(InputError):
+        beside = [twins(runs.records, part) for part in (0, 1)]
+        beside.append({**beside[0], **beside[1]})
+        left = _left_over(a, b, [runs(runs.with_records(own), forced=a) for own in beside])
+        share = float(np.nanmax([share, left])) if math.isfinite(left) else share
     # A choice by all records, as of the best of all models, turns where most of them change. Labels stay.
     kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
     sets.append(dict.fromkeys(set(range(len(runs.records))) - set(kept), craft.record))
     with suppress(InputError):
         versions.append(runs(runs.with_records(sets[-1]), forced=a))
-    share = float(np.median(shares)) if shares else math.nan
     found = []
     for others, version in zip(sets, versions, strict=False):
         # Fewer labels may make another model: that tells a label of a quarter, and no more.
         if version.layouts == b.layouts:
             found += [(replace(leak, records=len(others)), version) for leak in leaks_of(b, version)]
     return share, found
+
+
+def _left_over(a: Recording, b: Recording, versions: Sequence[Recording]) -> float:
+    """What the moves of two sets of replaced records do not add up to in the run of both, as a share.
+
+    Args:
+        versions: With the one set, the other, and both.
+    """
+    shares = []
+    for step in np.flatnonzero(agreement([b, *versions], a.steps).all(axis=0)):
+        own, one, two, both = (run.gradients[step].double() for run in (b, *versions))
+        least = min(float((one - own).norm()), float((two - own).norm()))
+        if least > 0:
+            shares.append(float((both - one - two + own).norm()) / least)
+    return float(np.median(shares)) if shares else math.nan
 
 
 def renamed(runs: Runs, a: Recording, b: Recording) -> list[tuple[Leak, Recording]]:
@@ -138,19 +156,33 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
     Args:
         differs: The noise changes from step to step. Then the last usual craft, of images the faintest, is
             asked too: a count of records above a bound, say, is not changed by one loud record for another.
+
+    A record that a model comes to fit is also asked in nearly all places: where most records are as loud
+    as the clipping allows, one does not change the largest norm of a batch. Of the chain of neighbours from
+    these records to those, some two differ.
     """
     usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
     if not usual:
         return math.nan
-    found = []
-    for number in dict.fromkeys([usual[0], usual[-1]] if differs else usual[:1]):
-        version, record = first.versions[number], first.crafts[number].record
+    found: list[float] = []
+
+    def compare(others: Mapping[int, Mapping[str, Any]], bare: Recording, where: BoolArray) -> None:
         with suppress(InputError):
-            noisy = runs(runs.with_records({first.place: record}), forced=a, share=1.0)
-            agree = agreement([version, noisy], a.steps).all(axis=0)
-            for step in np.flatnonzero(agree & first.present):
+            noisy = runs(runs.with_records(others), forced=a, share=1.0)
+            agree = agreement([b, bare, noisy], a.steps).all(axis=0)
+            for step in np.flatnonzero(agree & where):
                 own = (a.gradients[step] - b.gradients[step]).double()
-                theirs = (noisy.gradients[step] - version.gradients[step]).double()
-                if float(own.norm()) > 0:
-                    found.append(float((theirs - own).norm()) / float(own.norm()))
+                theirs = (noisy.gradients[step] - bare.gradients[step]).double()
+                share = float((theirs - own).norm()) / max(float(own.norm()), 1e-300)
+                if float(own.norm()) > 0 and math.isfinite(share):
+                    found.append(share)
+
+    for number in dict.fromkeys([usual[0], usual[-1]] if differs else usual[:1]):
+        compare({first.place: first.crafts[number].record}, first.versions[number], first.present)
+    kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
+    last = first.crafts[usual[-1]]
+    faintest = [last.record, *faint(runs.records, last)][-1]
+    many = dict.fromkeys(set(range(len(runs.records))) - set(kept), faintest)
+    with suppress(InputError):
+        compare(many, runs(runs.with_records(many), forced=a), np.ones(a.steps, dtype=bool))
     return max(found, default=math.nan)

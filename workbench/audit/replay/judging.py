@@ -42,6 +42,10 @@ from workbench.interfaces import (
 BINS, FEW_BINS = 32, 4
 """Groups of steps with one distance each, for the composition; of steps whose bounds take longer."""
 
+FAR = 8.0
+"""Standard deviations beyond which distances are one group: two such steps exceed any claim of use, and the
+composition of many that differ takes minutes."""
+
 FARTHEST = 1e3
 """Standard deviations beyond which a distance is composed as this, or as infinite."""
 
@@ -392,7 +396,8 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
         )
     if run.rate_varies:
         reasons.append(
-            "batches vary more than Poisson samples of one rate do: the rate changes between steps"
+            "batches vary more than Poisson samples of one rate do: the rate changes between steps, records "
+            "are drawn together, or an update sums several samples"
         )
     if run.follows_contents:
         reasons.append("batches that follow what the records hold have no bound here")
@@ -511,9 +516,12 @@ def composed_epsilon(
     else:
         parts: list[tuple[Event, int]] = []
         seen = taken = 0
+        squares = 0.0
         # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
         bins = BINS if step is None else FEW_BINS
-        for group in np.array_split(np.sort(distances)[::-1], min(bins, distances.size)):
+        far, near = distances[distances > FAR], np.sort(distances[distances <= FAR])[::-1]
+        near_groups = np.array_split(near, min(bins, near.size)) if near.size else []
+        for group in ([far] if far.size else []) + near_groups:
             distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
             seen += group.size
             share = steps * seen / distances.size
@@ -525,9 +533,11 @@ def composed_epsilon(
             if step is not None:
                 parts.append((step(noise), count))
             elif rate >= 1:
-                parts.append((Gaussian(noise_multiplier=noise), count))
+                squares += count / noise**2
             else:
                 parts.append((SubsampledGaussian(noise_multiplier=noise, sampling_probability=rate), count))
+        if squares:
+            parts.append((Gaussian(noise_multiplier=1 / math.sqrt(squares)), 1))  # All of them, exactly.
         if not parts:
             return 0.0
         bounds = epsilon_bounds(Composed(events=tuple(parts)), delta, adjacency=adjacency)
