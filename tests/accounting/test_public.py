@@ -119,6 +119,15 @@ def test_anybodys_event_tree_is_read() -> None:
     assert truth.upper == pytest.approx(np.log(5.0))
 
 
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_a_batch_of_everybody_is_the_event_on_all_records(adjacency: str) -> None:
+    everybody = theirs.SampledWithoutReplacementDpEvent(100, 100, theirs.GaussianDpEvent(2.0))
+    assert accounting.event_of(everybody, adjacency=adjacency) == accounting.Gaussian(noise_multiplier=2.0)
+    on_a_sample = theirs.PoissonSampledDpEvent(0.1, theirs.ComposedDpEvent([everybody]))
+    with pytest.raises(UnsupportedError, match="Poisson samples are bounded for one Gaussian each"):
+        accounting.event_of(on_a_sample, adjacency=adjacency)
+
+
 @pytest.mark.parametrize(
     ("event", "kind", "message"),
     [
@@ -138,8 +147,19 @@ def test_anybodys_event_tree_is_read() -> None:
         (
             theirs.SampledWithoutReplacementDpEvent(10, 10, theirs.GaussianDpEvent(1.0)),
             InputError,
-            "batch_size must be below dataset_size",
+            r"sample_size must be below source_dataset_size \(10\) under add-remove",
         ),
+        (
+            theirs.SampledWithoutReplacementDpEvent(10, 11, theirs.GaussianDpEvent(1.0)),
+            InputError,
+            r"sample_size must be at most source_dataset_size \(10\), got 11",
+        ),
+        (
+            theirs.SampledWithoutReplacementDpEvent(10, 0, theirs.GaussianDpEvent(1.0)),
+            InputError,
+            "sample_size must be a whole number >= 1, got 0",
+        ),
+        (theirs.MixtureOfGaussiansDpEvent(1.0, b"1", b"1"), InputError, "sampling_probs must be a row"),
         ("a run", InputError, "event must be an Event, got"),
         (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), "3"), InputError, "count must be"),
         (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), True), InputError, "count must be"),

@@ -44,7 +44,7 @@ def event_of(event: object, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE
     adjacency = one_of(Adjacency, "adjacency", adjacency)
     if not _is_theirs(event):
         return require_event(event)  # type: ignore[arg-type]
-    counted = [(part, count) for part, count in _parts(event) if count]
+    counted = [(part, count) for part, count in _parts(event, adjacency) if count]
     if adjacency is Adjacency.REPLACE_ONE and any(isinstance(e, GaussianMixturePair) for e, _ in counted):
         raise UnsupportedError("MixtureOfGaussiansDpEvent is about adding a record, not about replacing one")
     if not counted:
@@ -99,7 +99,7 @@ def _is_theirs(event: object) -> bool:
     )
 
 
-def _parts(event: Any) -> list[tuple[Event, int]]:
+def _parts(event: Any, adjacency: Adjacency) -> list[tuple[Event, int]]:
     """The elementary events of a `DpEvent`, with their counts."""
     kind = type(event).__name__
     if kind == "NoOpDpEvent":
@@ -112,17 +112,7 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         noise = DiscreteLaplace(noise_parameter=event.noise_parameter, largest_contribution=event.sensitivity)
         return [(noise, 1)]
     if kind == "SampledWithoutReplacementDpEvent":
-        inner = _only(event)
-        if not isinstance(inner, Gaussian):
-            raise UnsupportedError(
-                f"fixed batches are bounded for one Gaussian each, got {object_line(event)}"
-            )
-        batch = FixedBatch(
-            noise_multiplier=inner.noise_multiplier,
-            dataset_size=event.source_dataset_size,
-            batch_size=event.sample_size,
-        )
-        return [(batch, 1)]
+        return [(_fixed(event, adjacency), 1)]
     if kind == "TruncatedSubsampledGaussianDpEvent":
         return _capped(event)
     if kind == "RandomizedResponseDpEvent":
@@ -144,17 +134,36 @@ def _parts(event: Any) -> list[tuple[Event, int]]:
         )
         return [(pair, 1)]
     if kind == "PoissonSampledDpEvent":
-        return _sampled(event)
+        return _sampled(event, adjacency)
     if kind == "SingleEpochTreeAggregationDpEvent":
         return [_tree(event)]
     if kind == "SelfComposedDpEvent":
         times = whole_number("count", event.count, least=0, most=None)
-        return [(part, count * times) for part, count in _parts(event.event)]
+        return [(part, count * times) for part, count in _parts(event.event, adjacency)]
     if kind == "ComposedDpEvent":
         if not isinstance(event.events, list | tuple):
             raise InputError(f"events must be a row of events, got {object_line(event.events)}")
-        return [pair for inner in event.events for pair in _parts(inner)]
+        return [pair for inner in event.events for pair in _parts(inner, adjacency)]
     raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _fixed(event: Any, adjacency: Adjacency) -> Event:
+    """A batch of fixed size; the event on all records where that is the whole data set."""
+    inner = _only(event, adjacency)
+    if not isinstance(inner, Gaussian):
+        raise UnsupportedError(f"fixed batches are bounded for one Gaussian each, got {object_line(event)}")
+    size = whole_number("source_dataset_size", event.source_dataset_size, least=1, most=None)
+    drawn = whole_number("sample_size", event.sample_size, least=1, most=None)
+    if drawn > size:
+        raise InputError(f"sample_size must be at most source_dataset_size ({size}), got {drawn}")
+    if drawn == size and adjacency is Adjacency.ADD_REMOVE:
+        raise InputError(
+            f"sample_size must be below source_dataset_size ({size}) under add-remove, where the smaller "
+            f"neighbour has fewer records than are drawn, got {drawn}"
+        )
+    if drawn == size:
+        return inner
+    return FixedBatch(noise_multiplier=inner.noise_multiplier, dataset_size=size, batch_size=drawn)
 
 
 def _capped(event: Any) -> list[tuple[Event, int]]:
@@ -182,22 +191,35 @@ def _tree(event: Any) -> tuple[Event, int]:
 def _numbers(name: str, event: Any) -> list[float]:
     """A field of numbers of a `DpEvent`."""
     values = getattr(event, name)
-    if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
+    if not isinstance(values, Sequence | np.ndarray) or isinstance(
+        values, str | bytes | bytearray | memoryview
+    ):
         raise InputError(f"{name} must be a row of numbers, got {object_line(values)}")
     return [number(name, value) for value in values]
 
 
-def _only(event: Any) -> Event | None:
-    """The elementary event that is run once on a sample; None where there are several or none."""
-    inner = _parts(event.event)
-    return inner[0][0] if len(inner) == 1 and inner[0][1] == 1 else None
+def _only(event: Any, adjacency: Adjacency) -> Event | None:
+    """The elementary event that is run once on a sample; None without, or where it draws batches too."""
+    inner = _parts(event.event, adjacency)
+    is_one = len(inner) == 1 and inner[0][1] == 1 and not _draws_batches(event.event)
+    return inner[0][0] if is_one else None
 
 
-def _sampled(event: Any) -> list[tuple[Event, int]]:
+def _draws_batches(event: Any) -> bool:
+    """Whether an event draws batches of fixed size: its parts do not say so of batches of everybody."""
+    if type(event).__name__ == "SampledWithoutReplacementDpEvent":
+        return True
+    inner = getattr(event, "events", None)
+    return any(map(_draws_batches, inner if isinstance(inner, list | tuple) else ())) or (
+        hasattr(event, "event") and _draws_batches(event.event)
+    )
+
+
+def _sampled(event: Any, adjacency: Adjacency) -> list[tuple[Event, int]]:
     """A Gaussian or Laplace on a Poisson sample; several on one sample are no composition, and refused."""
-    if not _parts(event.event):
+    if not _parts(event.event, adjacency):
         return []
-    inner, rate = _only(event), event.sampling_probability
+    inner, rate = _only(event, adjacency), event.sampling_probability
     if not isinstance(inner, Gaussian | Laplace):
         raise UnsupportedError(
             f"Poisson samples are bounded for one Gaussian each, or one Laplace, got {object_line(event)}"

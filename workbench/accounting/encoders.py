@@ -80,8 +80,10 @@ def _toeplitz(column: tuple[float, ...], count: int) -> Matrix:
 
 
 def _numbers(name: str, values: Iterable[float], *, least: float, most: float) -> tuple[float, ...]:
-    """A row of at least one number."""
+    """A row of at least one number; bytes are none."""
     try:
+        if isinstance(values, bytes | bytearray | memoryview):
+            raise TypeError
         row = tuple(values)
     except TypeError:
         raise InputError(f"{name} must be a row of numbers, got {object_line(values)}") from None

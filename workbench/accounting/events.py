@@ -21,6 +21,9 @@ from workbench.core.arguments import number, whole_number
 from workbench.core.errors import InputError
 from workbench.core.one_line import object_line
 
+_DEVIATIONS_BETWEEN = (1e-40, 1e15)
+"""Between the outermost means of a mixture pair: fewer and more take numbers of too many digits."""
+
 
 class Event(ABC):
     """A randomised computation, or a composition of several."""
@@ -146,7 +149,8 @@ class GaussianMixturePair(Event):
     Attributes:
         p_means, p_weights: Components of the one output; weights positive, summing to 1.
         q_means, q_weights: Components of the other.
-        standard_deviation: Of every component, > 0.
+        standard_deviation: Of every component, > 0. Where there are more than two components, the outermost
+            means must be 1e-40 to 1e15 standard deviations apart, or equal.
 
     Raises:
         InputError: lengths differ, or a parameter is out of range.
@@ -172,6 +176,13 @@ class GaussianMixturePair(Event):
                 raise InputError(f"{side}_weights must be as many as {side}_means, got {weights!r}")
             if not all(0 < weight <= 1 for weight in weights) or abs(math.fsum(weights) - 1) > 1e-12:
                 raise InputError(f"{side}_weights must be positive and sum to 1, got {weights!r}")
+        means = (*self.p_means, *self.q_means)
+        apart, (fewest, most) = max(means) - min(means), _DEVIATIONS_BETWEEN
+        if len(means) > 2 and apart > 0 and not fewest <= apart / self.standard_deviation <= most:
+            raise InputError(
+                f"standard_deviation must be from {apart / most:g} to {apart / fewest:g} for means that are "
+                f"{apart:g} apart, got {self.standard_deviation!r}"
+            )
 
     def describe(self) -> str:
         """`pair of Gaussian mixtures (2 and 2 components, standard deviation 1)`."""
@@ -281,8 +292,10 @@ class Composed(Event):
 
 
 def _row(name: str, values: Any) -> tuple[Any, ...]:
-    """The values as a tuple; refuses what holds none."""
+    """The values as a tuple; refuses what holds none, and bytes, whose values are codes of letters."""
     try:
+        if isinstance(values, bytes | bytearray | memoryview):
+            raise TypeError
         return tuple(values)
     except TypeError:
         raise InputError(f"{name} must be a row of values, got {object_line(values)}") from None

@@ -13,6 +13,7 @@ compositions) is refused with `UnsupportedError`; `workbench.accounting.certifie
     finite pairs, composed           any: the pair is given  counting of likelihood ratios
     exponential mechanism, once      all three               closed form
     subsampled Gaussian, once        all three               closed form
+    subsampled Laplace, once         all three               closed form
     Gaussian mixture pair, once      any: the pair is given  certified signs, closed-form masses
     shuffled batches                 zero-out, replace-one   lower and upper end apart
     ===============================  ======================  ========================================
@@ -35,6 +36,7 @@ from workbench.accounting.balls.bounded_range import BoundedRangeCurve
 from workbench.accounting.balls.finite import FiniteCurve
 from workbench.accounting.balls.gaussian import GaussianCurve, LaplaceCurve
 from workbench.accounting.balls.mixture import MixtureCurve, ThresholdCurve, subsampled_orders
+from workbench.accounting.balls.sampled_laplace import SampledLaplaceCurve
 from workbench.accounting.balls.shuffled import ShuffledEnclosure
 from workbench.accounting.bounds import Bounds
 from workbench.accounting.directions import require_direction
@@ -49,6 +51,7 @@ from workbench.accounting.events import (
     SubsampledGaussian,
     require_event,
 )
+from workbench.accounting.samples import SubsampledLaplace
 from workbench.accounting.selections import ExponentialMechanism
 from workbench.core.arguments import number, one_of
 from workbench.core.errors import UnsupportedError
@@ -167,6 +170,9 @@ def _enclosure(event: Event, adjacency: Adjacency, direction: Direction) -> Encl
             return LaplaceCurve(_sensitivity(adjacency) / Fraction(step.scale))
         if isinstance(step, SubsampledGaussian):
             return ThresholdCurve(subsampled_orders(step, replace_one=replace_one, direction=direction))
+        if isinstance(step, SubsampledLaplace):
+            scale, q = Fraction(step.scale), Fraction(step.sampling_probability)
+            return SampledLaplaceCurve(scale, q, replace_one=replace_one, direction=direction)
         if isinstance(step, GaussianMixturePair):
             return MixtureCurve(step, direction)
         if isinstance(step, ShuffledBatches):

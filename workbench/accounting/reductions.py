@@ -35,6 +35,7 @@ from workbench.accounting.events import (
 )
 from workbench.accounting.integers import DiscreteLaplace
 from workbench.accounting.samples import (
+    NOISE_OF_MIXTURES,
     BatchMean,
     CappedPoisson,
     FixedBatch,
@@ -44,7 +45,7 @@ from workbench.accounting.samples import (
 )
 from workbench.accounting.selections import BestOfRuns, ExponentialMechanism, PrivateStep
 from workbench.accounting.thresholds import SparseVector
-from workbench.core.arguments import one_of
+from workbench.core.arguments import number, one_of
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.one_line import object_line
 from workbench.interfaces import Adjacency
@@ -447,6 +448,8 @@ def _fixed_batch(event: FixedBatch, adjacency: Adjacency) -> Reduction:
             for rate in (high, low)
         )
         return Reduction(dominating=upper, attained=(lower,))
+    least, most = NOISE_OF_MIXTURES
+    number("noise_multiplier", event.noise_multiplier, least=least, most=most)
     rest = math.nextafter(1 - low, 1.0)
     attained = GaussianMixturePair(
         p_means=(0.0, 2.0),

@@ -13,8 +13,19 @@ MOST_RECORDS = 10_000
 """Records of one person whose binomial weights are computed."""
 
 
+NOISE_OF_MIXTURES = (1e-10, 1e30)
+"""Least and most noise multipliers of events whose pairs are mixtures of Gaussians."""
+
+
 MOST_STEPS = 100_000
 """Steps among which records are allocated."""
+
+MOST_CAPPED_RECORDS = 10**18
+"""Records of a data set with capped batches: of more, no chance to be in a batch is certified."""
+
+
+_LEAST_DIVIDED = 1e-100
+"""Least sampling probability of a batch mean: float64 holds its product with the likelihood ratios."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +59,8 @@ class SubsampledUser(Event):
     Neighbours differ by all of the person's records, each of which takes part by a coin of its own.
 
     Attributes:
-        noise_multiplier: In units of one record's largest contribution.
+        noise_multiplier: In units of one record's largest contribution; in [1e-10, 1e30] where there are
+            several records, sampled.
         sampling_probability: Of each record.
         records: The most that one person has.
 
@@ -66,6 +78,9 @@ class SubsampledUser(Event):
         object.__setattr__(self, "sampling_probability", q)
         records = whole_number("records", self.records, least=1, most=MOST_RECORDS)
         object.__setattr__(self, "records", records)
+        if records > 1 and q < 1:
+            least, most = NOISE_OF_MIXTURES
+            number("noise_multiplier", self.noise_multiplier, least=least, most=most)
 
     def describe(self) -> str:
         """`Poisson-subsampled Gaussian (noise multiplier 1, ..., 5 records a person)`."""
@@ -128,7 +143,7 @@ class CappedPoisson(Event):
     Attributes:
         noise_multiplier: In units of one record's largest contribution; the sum is over the batch.
         sampling_probability: Of each record, before the cap.
-        dataset_size: Records of the data set; under add-remove, of the larger neighbour.
+        dataset_size: Records of the data set, at most 10^18; under add-remove, of the larger neighbour.
         largest_batch: The cap.
 
     Raises:
@@ -144,7 +159,8 @@ class CappedPoisson(Event):
         self._set_positive("noise_multiplier")
         q = number("sampling_probability", self.sampling_probability, above=0, most=1)
         object.__setattr__(self, "sampling_probability", q)
-        self._set_whole("dataset_size", least=1)
+        size = whole_number("dataset_size", self.dataset_size, least=1, most=MOST_CAPPED_RECORDS)
+        object.__setattr__(self, "dataset_size", size)
         self._set_whole("largest_batch", least=1)
 
     def describe(self) -> str:
@@ -167,7 +183,7 @@ class BatchMean(Event):
 
     Attributes:
         noise_multiplier: Of the sum, in units of one record's largest contribution.
-        sampling_probability: Of each record, below 1.
+        sampling_probability: Of each record, in [1e-100, 1).
         dataset_size: Records of the data set; under add-remove, of the larger neighbour.
         dimension: Numbers that are released (parameters of a model), at least 2; they show the divisor.
 
@@ -182,7 +198,7 @@ class BatchMean(Event):
 
     def __post_init__(self) -> None:
         self._set_positive("noise_multiplier")
-        q = number("sampling_probability", self.sampling_probability, above=0, below=1)
+        q = number("sampling_probability", self.sampling_probability, least=_LEAST_DIVIDED, below=1)
         object.__setattr__(self, "sampling_probability", q)
         self._set_whole("dataset_size", least=2)
         self._set_whole("dimension", least=2)

@@ -46,6 +46,10 @@ CELL_LIMIT = 20_000
 """Cells after which what is undecided stays so."""
 
 
+_FAR, _WIDE = 1e11, 1e5
+"""Epsilons above this are not looked for, where means lie at least so many standard deviations apart."""
+
+
 class Mixture:
     """A mixture of Gaussians of one standard deviation, with its masses in balls.
 
@@ -374,6 +378,14 @@ class MixtureCurve(Curve):
         for order in self._orders[1:]:
             value = value.max(order.delta(epsilon))
         return value
+
+    def epsilon_ends(self, delta: float) -> tuple[float, float]:
+        """As of any curve; beyond `_FAR`, where signs take thousands of bits, without an upper end."""
+        order = self._orders[0]
+        means = [mean for _, mean in (*order.p.components, *order.q.components)]
+        if max(means) - min(means) >= _WIDE * order.p.sigma and self._is_above(_FAR, arb(delta)):
+            return _FAR, math.inf
+        return super().epsilon_ends(delta)
 
     def tpr_ends(self, fpr: float) -> tuple[float, float]:
         """The larger order's power: tests {loss > epsilon} on both sides of the rate, and the line between.

@@ -51,6 +51,9 @@ _MANY = 10**6
 _STEEPEST = 10.0
 """Largest tilt over a cell: a steeper one sees nothing but the grid."""
 
+_STEEPER = 4.0
+"""How many times as steep as the quadrature's tilt that of a coarse grid may be."""
+
 _SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.7, 0.85, 1.0, 1.4, 2.0, 4.0)
 """Chernoff parameters that are tried, in units of what a Gaussian sum would want."""
 
@@ -320,7 +323,9 @@ class Composition:
                 break
             precise, fine = precise or stuck, layout.width
             if upper < math.inf:  # the approximation may have been far off: look where the bound says
-                at_leading = self.cumulants[leading].at_epsilon(at(upper))
+                moved = self.cumulants[leading].at_epsilon(at(upper))
+                # Above the largest sum no tilt has its mean, and the steepest sees nothing else.
+                at_leading = moved if moved.mean > at(upper) - moved.deviation else at_leading
             width = layout.width
             if stuck:  # the same grid in extended precision
                 continue
@@ -411,6 +416,9 @@ class Composition:
         if width > 0.3 * at.step_deviation or at.theta * width > 1:
             cumulants = _of_laws(laws, width)
             saddle = cumulants.at_epsilon(at.mean)
+            # Where the mean is all but the largest sum, the grid's rounding decides what tilt has it.
+            if saddle.theta > _STEEPER * at.theta > 0:
+                saddle = cumulants.saddle(at.theta)
             if saddle.theta * width > _STEEPEST:
                 saddle = cumulants.saddle(_STEEPEST / width)
             return cumulants.window(saddle)

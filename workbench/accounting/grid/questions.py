@@ -193,8 +193,12 @@ class RateQuestion(GridQuestion):
         grids: int = MOST_GRIDS,
         first: float | None = None,
     ) -> tuple[float, float]:
-        """As for others; the rate is at least the value."""
-        lower, upper = super().refined(composition, value, width, grids=grids, first=first)
+        """As for others, but no bound on a rate says where epsilon lies; it is at least the value."""
+        saddles = [self.saddle(cumulants, value) for cumulants in composition.cumulants]
+        near = max(saddles[mirrored].mean for mirrored in composition.orders)
+        lower, upper = composition.refined(
+            self.answer(value), saddles, near, width, at=lambda _: near, grids=grids, first=first
+        )
         return max(lower, value), max(upper, value)
 
     def read(self, curve: SumCurve, shift: float, values: FloatArray) -> FloatArray:

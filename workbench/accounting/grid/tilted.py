@@ -199,14 +199,21 @@ class TiltedSum:
 
     def _outside(self, epsilon: float) -> float:
         """What delta may gain (upper) or owe (lower) by wrap-around and round-off; unscaled."""
+        if self.upper:
+            return self._missed(epsilon)
         theta = self._window.theta
         here = math.exp(min(-theta * (epsilon - self._centre), 700.0))
-        if self.upper:
-            beyond = math.exp(-theta * (float(self._losses[-1]) - self._centre))
-            return self._above * beyond + self._rounding * here
         # The largest weight exp(-theta g) (1 - exp(epsilon - g)) that a wrapped sum can have met.
         peak = math.pow(theta / (1 + theta), theta) / (1 + theta)
         return ((self._above + self._below) * peak + self._rounding) * here
+
+    def _missed(self, epsilon: float) -> float:
+        """By how much more than computed delta may be: beyond the window, by round-off, by underflow."""
+        theta = self._window.theta
+        here = math.exp(min(-theta * (epsilon - self._centre), 700.0))
+        beyond = math.exp(-theta * (float(self._losses[-1]) - self._centre))
+        underflow = 0.0 if self.upper else 1e-300 * len(self._losses)  # upper weights have it already
+        return self._above * beyond + self._rounding * here + underflow
 
     def _at(self, epsilon: float) -> tuple[float, float]:
         """Unscaled sums over losses above epsilon: of w (1 - exp(epsilon - g)), and of w."""
@@ -280,7 +287,7 @@ class TiltedSum:
             if not self.upper:
                 return floor
             return max(self._highest, floor) if self.infinite * (1 + 1e-12) <= delta else math.inf
-        side = 1 if self.upper else -1
+        side, settled = 1 if self.upper else -1, False
         for _ in range(60):
             inner, mass = self._at(guess)
             wanted = (delta - self.infinite) / scale - side * self._outside(guess)
@@ -293,10 +300,23 @@ class TiltedSum:
             guess = moved
             if settled:
                 break
+        found = self._confirmed(delta, guess, floor)
+        if (not settled or guess <= floor) and self._without_errors(floor) > delta:
+            # From above an atom Newton's method leaps below it, where the errors are all there is.
+            other = self._confirmed(delta, self._crossing(delta, floor), floor)
+            found = min(found, other) if self.upper else max(found, other)
         if self.upper and self.infinite * (1 + 1e-12) <= delta:
             # Above the largest possible sum nothing but the infinite losses is left.
-            return min(self._confirmed(delta, guess, floor), max(self._highest, floor))
-        return self._confirmed(delta, guess, floor)
+            return min(found, max(self._highest, floor))
+        return found
+
+    def _crossing(self, delta: float, floor: float) -> float:
+        """Where delta as computed, which is above this one at the floor, comes down to it; by bisection."""
+        low, high = floor, max(self._highest, floor)
+        while high - low > 1e-12 * max(abs(low), abs(high), self._h):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._without_errors(middle) > delta else (low, middle)
+        return (low + high) / 2
 
     def _confirmed(self, delta: float, guess: float, floor: float) -> float:
         """The guess, moved to the safe side until `delta` confirms it."""
@@ -316,8 +336,7 @@ class TiltedSum:
 
         It is the least of exp(epsilon) fpr + delta(epsilon) over all real epsilon: convex and piecewise
         linear in exp(epsilon), so least at the grid point where the mass under Q above it crosses fpr. Any
-        point gives a valid upper bound. For the lower one, all epsilon count: below some point the sum is at
-        least delta there, and above it the errors are at most what they are there.
+        point gives a valid upper bound. For the lower one all epsilon count, see `_tpr_lower`.
         """
         with np.errstate(over="ignore", under="ignore"):  # the extended range reaches where a lower one must
             masses = self._weights * np.exp((self._log_scale - self._losses).astype(np.longdouble))
@@ -328,16 +347,47 @@ class TiltedSum:
         if self.upper:
             bounds = [math.exp(loss) * fpr + self.delta(loss) for loss in losses if loss < 700]
             return min(1.0, *bounds) * (1 + 1e-12) if bounds else 1.0
-        # exp of a smaller loss is smaller, and so is the bound.
-        least = min(1.0, *(math.exp(min(loss, 700.0)) * fpr + self._without_errors(loss) for loss in losses))
+        return self._tpr_lower(fpr, places, k)
+
+    def _tpr_lower(self, fpr: float, places: Sequence[int], k: int) -> float:
+        """Lower bound on that rate; the computed sum is least at one of these grid points, all near k.
+
+        Above a grid point the errors are at most what they are there. Below it there are two arguments, of
+        which the better counts: the sum is at least delta there; and the exact sum, which is convex in
+        exp(epsilon), is larger further down where it is certainly larger than at some point further up.
+        """
+
+        def computed(loss: float) -> float:
+            # exp of a smaller loss is smaller, and so is the bound.
+            return math.exp(min(loss, 700.0)) * fpr + self._without_errors(loss)
+
+        slack = self.relative_error + 1e-9
+        values = {place: computed(float(self._losses[place])) for place in places}
+        lowest = min(values, key=values.__getitem__)
+        least = min(1.0, values[lowest])
+
+        def at_and_above(turn: float) -> float:
+            return least - self._scaled(self._outside(turn)) - self.relative_error * least
+
         low, high = 0, k
         while high - low > 1:
             middle = (low + high) // 2
             enough = self._without_errors(float(self._losses[middle])) >= least
             low, high = (middle, high) if enough else (low, middle)
         turn = float(self._losses[low])
-        errors = self._scaled(self._outside(turn)) + self.relative_error * least
-        return max(min(least - errors, self.delta(turn)) * (1 - 1e-9), fpr)
+        found = min(at_and_above(turn), self.delta(turn))
+        at_lowest = float(self._losses[lowest])
+        most = math.inf
+        if at_lowest < 700:
+            most = (values[lowest] + self._scaled(self._missed(at_lowest))) * (1 + slack)
+        step = 1
+        while step <= lowest:
+            turn = float(self._losses[lowest - step])
+            if computed(turn) * (1 - slack) - self._scaled(self._outside(turn)) >= most:
+                found = max(found, at_and_above(turn))
+                break
+            step *= 2
+        return max(found * (1 - 1e-9), fpr)
 
     def _without_errors(self, epsilon: float) -> float:
         """delta as computed."""
