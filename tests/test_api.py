@@ -336,8 +336,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an unknown base": (lambda: workbench.run("ferret", base={"none": "."}), "base: unknown base 'none'"),
     "nothing to report": (
-        lambda: workbench.report("ferret", out="none"),
-        "holds no result of study 'ferret'",
+        lambda: workbench.report("paczero", out="none"),
+        "holds no result of study 'paczero'",
     ),
 }
 

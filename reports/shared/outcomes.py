@@ -119,7 +119,7 @@ class Outcomes:
             )
         self.unit, self.layout, self._outcomes = study.replication, layout, results.outcomes
         self._numbers = numbers
-        self._computed: dict[tuple[str, str, str], float] = {}
+        self._computed: dict[tuple[int, str], tuple[Outcome, float]] = {}
         self._read: set[str] | None = None
         self.table = pd.DataFrame([self._row(outcome) for outcome in results.outcomes], dtype=object)
         self._masks: dict[tuple[str, tuple[Any, ...]], Any] = {}
@@ -230,10 +230,10 @@ class Outcomes:
         of = self._numbers.get(name)
         if of is None:
             return float(outcome.metrics.get(name, np.nan))
-        place = (outcome.key, outcome.experiment.group, name)
+        place = (id(outcome), name)  # Kept with the outcome, so that no other one has its id.
         if place not in self._computed:
-            self._computed[place] = of(outcome)
-        return self._computed[place]
+            self._computed[place] = (outcome, of(outcome))
+        return self._computed[place][1]
 
     def sample(self, parts: Parts, setting: Setting, number: str | Number) -> Sample | None:
         """A number of the finished runs of a setting, one a unit; None where there is none.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 import random
 import re
@@ -21,7 +22,7 @@ import torch
 from replay_here import judged_here
 from torch import Tensor
 
-from workbench.accounting import Composed, SubsampledGaussian, epsilon
+from workbench.accounting import Composed, Gaussian, SubsampledGaussian, epsilon
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
@@ -257,6 +258,29 @@ def test_ends_of_a_composition_lie_close_around_it(known: int) -> None:
         truth = epsilon(run, 1e-5)
         assert ends[0] <= truth.upper
         assert truth.lower <= ends[2]
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_steps_far_apart_are_composed_at_once_and_lie_between_the_ends(rate: float) -> None:
+    """Thirty distances, all of them different and most of them far; at rate 1 the truth is one Gaussian."""
+    claim, sampler = (
+        parse_claim(EXAMPLE),
+        Sampler(kind="Poisson", rate=rate, lower=rate, upper=rate, batches=0),
+    )
+    distances = np.geomspace(0.5, 60, 30)
+    ends = [
+        composed_epsilon(distances, sampler, 30, claim, which=which) for which in ("lower", "middle", "upper")
+    ]
+    assert ends == sorted(ends)
+    assert 100 < ends[0] < ends[2] < math.inf
+    if rate == 1.0:
+        truth = epsilon(Gaussian(noise_multiplier=1 / float(np.linalg.norm(distances))), 1e-5)
+        assert ends[0] <= truth.upper
+        assert truth.lower <= ends[2]
+        near = np.linspace(0.5, 7, 30)
+        exact = epsilon(Gaussian(noise_multiplier=1 / float(np.linalg.norm(near))), 1e-5)
+        found = composed_epsilon(near, sampler, 30, claim, which="lower")
+        assert found == pytest.approx(exact.lower, rel=1e-9)
 
 
 @pytest.mark.slow

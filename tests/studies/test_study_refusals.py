@@ -151,7 +151,7 @@ REFUSALS = {
     "epsilon": (based("epsilon = 1", "epsilon = 0"), "base: epsilon must be finite and > 0"),
     "huge epsilon": (
         based("epsilon = 1", "epsilon = 1" + "0" * 400),
-        "base: epsilon must be finite, got 1000",
+        "base: epsilon must be finite, got (a number of 401 digits)",
     ),
     "delta": (based('"1/N^2"', "1.5"), "base: delta must be in (0, 1), got 1.5"),
     "delta's text": (

@@ -43,8 +43,8 @@ BINS, FEW_BINS = 32, 4
 """Groups of steps with one distance each, for the composition; of steps whose bounds take longer."""
 
 FAR = 8.0
-"""Standard deviations beyond which distances are one group: two such steps exceed any claim of use, and the
-composition of many that differ takes minutes."""
+"""Standard deviations beyond which distances are one group, at the upper end with all others: such steps that
+differ take minutes to compose, and then often have no upper end. Estimate and upper end are rough there."""
 
 FARTHEST = 1e3
 """Standard deviations beyond which a distance is composed as this, or as infinite."""
@@ -520,8 +520,10 @@ def composed_epsilon(
         # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
         bins = BINS if step is None else FEW_BINS
         far, near = distances[distances > FAR], np.sort(distances[distances <= FAR])[::-1]
-        near_groups = np.array_split(near, min(bins, near.size)) if near.size else []
-        for group in ([far] if far.size else []) + near_groups:
+        groups = np.array_split(near, min(bins, near.size)) if near.size else []
+        if far.size:
+            groups = [distances] if which == "upper" else [far, *groups]
+        for group in groups:
             distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
             seen += group.size
             share = steps * seen / distances.size
