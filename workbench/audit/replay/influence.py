@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.audit.replay.crafts import Craft, faint, overflowing, twins, two_for_many
+from workbench.audit.replay.crafts import Craft, overflowing, twins, two_for_many
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -156,33 +155,19 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
     Args:
         differs: The noise changes from step to step. Then the last usual craft, of images the faintest, is
             asked too: a count of records above a bound, say, is not changed by one loud record for another.
-
-    A record that a model comes to fit is also asked in nearly all places: where most records are as loud
-    as the clipping allows, one does not change the largest norm of a batch. Of the chain of neighbours from
-    these records to those, some two differ.
     """
     usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
     if not usual:
         return math.nan
-    found: list[float] = []
-
-    def compare(others: Mapping[int, Mapping[str, Any]], bare: Recording, where: BoolArray) -> None:
-        with suppress(InputError):
-            noisy = runs(runs.with_records(others), forced=a, share=1.0)
-            agree = agreement([b, bare, noisy], a.steps).all(axis=0)
-            for step in np.flatnonzero(agree & where):
-                own = (a.gradients[step] - b.gradients[step]).double()
-                theirs = (noisy.gradients[step] - bare.gradients[step]).double()
-                share = float((theirs - own).norm()) / max(float(own.norm()), 1e-300)
-                if float(own.norm()) > 0 and math.isfinite(share):
-                    found.append(share)
-
+    found = []
     for number in dict.fromkeys([usual[0], usual[-1]] if differs else usual[:1]):
-        compare({first.place: first.crafts[number].record}, first.versions[number], first.present)
-    kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
-    last = first.crafts[usual[-1]]
-    faintest = [last.record, *faint(runs.records, last)][-1]
-    many = dict.fromkeys(set(range(len(runs.records))) - set(kept), faintest)
-    with suppress(InputError):
-        compare(many, runs(runs.with_records(many), forced=a), np.ones(a.steps, dtype=bool))
+        version, record = first.versions[number], first.crafts[number].record
+        with suppress(InputError):
+            noisy = runs(runs.with_records({first.place: record}), forced=a, share=1.0)
+            agree = agreement([version, noisy], a.steps).all(axis=0)
+            for step in np.flatnonzero(agree & first.present):
+                own = (a.gradients[step] - b.gradients[step]).double()
+                theirs = (noisy.gradients[step] - version.gradients[step]).double()
+                if float(own.norm()) > 0:
+                    found.append(float((theirs - own).norm()) / float(own.norm()))
     return max(found, default=math.nan)
