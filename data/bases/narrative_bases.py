@@ -22,7 +22,7 @@ from workbench.core.registry import register
 from workbench.data.bases import builds, checkpoint
 from workbench.data.bases.builds import BuiltBase, Recipe, language_facets_of, language_model
 from workbench.data.bases.catalogue import MICRO_POSITIONS, recipes_of
-from workbench.data.bases.pretraining import Training, token_stream, validation
+from workbench.data.bases.pretraining import Training, token_stream, train_tokenizer, validation
 from workbench.data.clinical import to_record
 from workbench.data.clinical.encounters import SHORT_ATTRIBUTES, TABLES
 from workbench.data.clinical.generator import even_marginals, generate
@@ -62,23 +62,6 @@ def narratives(seed: int) -> tuple[str, ...]:
     return tuple(record.text for record in records)
 
 
-def _write_tokenizer(texts: tuple[str, ...], path: Path) -> None:
-    """Write a byte-level vocabulary of the narratives' words."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[checkpoint.END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(path))
-
-
 RECIPES = recipes_of("narrative_recipes.toml", NarrativeRecipe, VOCABULARY)
 
 
@@ -93,7 +76,7 @@ class NarrativeBase(BuiltBase):
         recipe = self.recipe
         texts = narratives(recipe.pace.seed)
         tokenizer = work / checkpoint.TOKENIZER
-        _write_tokenizer(texts[:TEXTS], tokenizer)
+        train_tokenizer(texts[:TEXTS], tokenizer, VOCABULARY)
         stream = token_stream(tokenizer, texts[:TEXTS], recipe.pace.seed)
         training = Training(recipe.new_module(), recipe.pace, stream)
 

