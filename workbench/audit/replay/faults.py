@@ -105,7 +105,7 @@ def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
         *_signs_of_noise(run),
         (
             "accountant" if run.elsewhere else "clip",
-            f"what records hold changes the scale of the noise, by {100 * run.noise_moved:.3g} % of a "
+            f"a replaced record changes the scale of the noise, by {100 * run.noise_moved:.3g} % of a "
             "step's: what is clipped to, or what noisy sums are multiplied by, follows what the records hold"
             + (", with noise of its own that has to be paid for" if run.elsewhere else ""),
             is_steered,
@@ -249,7 +249,7 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
         ),
         (
             "normaliser",
-            f"what records hold changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
+            f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
     ]
