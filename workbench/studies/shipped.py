@@ -182,7 +182,7 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
         InputError: the store holds nothing of the study.
     """
     outcomes: dict[str, dict[str, JSON]] = {}
-    parts = _Parts()
+    packer = _Packer()
     trainings: dict[str, float] = {}
     where: dict[str, JSON] = {}
     seconds = 0.0
@@ -193,7 +193,7 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
         jobs = jobs_of(outcome.experiment)
         outcomes[key] = _form(outcome)
         if outcome.status is Status.DONE and jobs.trainings:
-            outcomes[key] |= _packed_scores(key, outcome, parts)
+            outcomes[key] |= _packed_scores(key, outcome, packer)
         for job in (*jobs.trainings, jobs.measuring):
             record = read_record(store, job.key) or {}
             where = {name: record[name] for name in ("versions", "hardware") if name in record} or where
@@ -231,10 +231,10 @@ def _packed_form(form: Mapping[str, JSON]) -> bytes:
     return gzip.compress(text.encode(), 9, mtime=0)
 
 
-def _packed_scores(key: str, outcome: Outcome, parts: _Parts) -> dict[str, JSON]:
+def _packed_scores(key: str, outcome: Outcome, packer: _Packer) -> dict[str, JSON]:
     """The order of a membership game's scores."""
     if len(outcome.scores) > MOST_RANKED:
-        return parts.packed(key, outcome)
+        return packer.packed(key, outcome)
     return {"scores": _packed((2 * rankdata(outcome.scores)).astype("<u4"))}
 
 
@@ -268,7 +268,7 @@ def _ranks(packed: str) -> FloatArray:
     return np.ascontiguousarray(planes.T).view("<u4")[:, 0] / 2.0
 
 
-class _Parts:
+class _Packer:
     """Packs parts of the order of scores, each less those of a run before it that is most like it."""
 
     def __init__(self) -> None:
