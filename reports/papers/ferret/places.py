@@ -134,9 +134,10 @@ def named(setting: Setting) -> str:
     return f"{setting.get(METHOD)}, {plural_epochs(setting.get('epochs'))}{budget}"
 
 
-def plural_epochs(epochs: int | str) -> str:
-    """A number of epochs in words: `"1 epoch"`, `"5 epochs"`."""
-    return f"{epochs} epoch{'' if str(epochs) == '1' else 's'}"
+def plural_epochs(epochs: float | str) -> str:
+    """A number of epochs in words: `"1 epoch"`, `"5 epochs"`, `"0.5 epochs"`."""
+    amount = epochs if isinstance(epochs, str) else f"{epochs:g}"
+    return f"{amount} epoch{'' if amount == '1' else 's'}"
 
 
 def check(context: Context) -> None:

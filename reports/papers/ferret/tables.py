@@ -183,7 +183,7 @@ def scale(context: Context, part: str = COMPARISON) -> dict[str, Any]:
 
 def _capped(runs: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Finished settings whose budget is above the ceiling that they state."""
-    lowest: dict[tuple[str, float, int], float] = {}
+    lowest: dict[tuple[str, float, float], float] = {}
     for run in runs:
         most, epsilon = run.metrics.get(CEILING), run.experiment.epsilon
         if run.status is Status.DONE and most is not None and epsilon is not None and epsilon > most:
