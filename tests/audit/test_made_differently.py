@@ -180,7 +180,7 @@ def test_adapters_of_a_language_model_are_not_refuted(tmp_path: Path) -> None:
     assert main([*words, "--candidates", "40", "--out", str(tmp_path)]) == 0
 
 
-@pytest.mark.parametrize(("name", "code"), [("masked", 0), ("unmasked", 3)])
+@pytest.mark.parametrize(("name", "code"), [("masked", 0), ("dropped", 0), ("unmasked", 3)])
 def test_texts_that_a_longer_one_lengthens_are_told(name: str, code: int, tmp_path: Path) -> None:
     """Narratives have 190 to 210 words: only texts of other lengths show it."""
     words = ["replay", f"{ZOO.with_name('padded_texts.py')}:{name}", "--corpus", "clinical", "--quiet"]

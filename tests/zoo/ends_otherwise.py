@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
-from dp_sgd import STEPS, TEMPERATURES, Gradients, Records, Trainer, tensors
+from dp_sgd import CLIP, STEPS, TEMPERATURES, Gradients, Records, Trainer, tensors
 
 
 class HeadOfMembers(Trainer):
@@ -373,8 +373,31 @@ class VotedLabels(Trainer):
         return images, torch.stack([torch.bincount(labels[row], minlength=10).argmax() for row in nearest])
 
 
+class DropsNearCopies(Trainer):
+    """Wrong: of records near each other the first alone takes part, and so decides about many."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        before = torch.cdist(images, images) + torch.full((len(images), len(images)), torch.inf).triu()
+        stays = before.min(dim=1).values > 0.5
+        return images[stays], labels[stays]
+
+
+class NoiseByLargestNorm(Trainer):
+    """Wrong: noise for the largest norm of the batch's clipped gradients, which the batch tells."""
+
+    def summed(self, each: Gradients) -> Gradients:
+        norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+        self.largest = float(norms.clamp(max=CLIP).max()) if len(norms) else CLIP
+        return super().summed(each)
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.largest / CLIP * super().drawn(name, parameter)
+
+
 TRAINERS = {
     "voted_labels": VotedLabels(),
+    "noise_by_largest_norm": NoiseByLargestNorm(),
+    "drops_near_copies": DropsNearCopies(),
     "private_histogram": PrivateHistogram(),
     "logs_rises": LogsRises(),
     "noise_from_the_back": NoiseFromTheBack(),
@@ -409,6 +432,8 @@ TRAINERS = {
 
 SAYS = {
     "voted_labels": ("REFUTED", "what records add together is not what each adds"),
+    "drops_near_copies": ("UNDECIDED", "records fewer where some are near copies of others"),
+    "noise_by_largest_norm": ("UNDECIDED", "what records hold changes the noise itself"),
     "private_histogram": ("UNDECIDED", "there is other noise"),
     "logs_rises": ("NOT_REFUTED", ""),
     "noise_from_the_back": ("NOT_REFUTED", ""),

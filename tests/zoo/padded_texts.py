@@ -24,13 +24,15 @@ STEPS, LENGTH, WORDS = 20, 240, 64
 class Bigram(nn.Module):
     """Which word follows a word."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.embedding, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, WORDS)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits of the next word, at each place."""
-        logits: Tensor = self.head(self.embedding(ids))
+        known = functional.dropout(self.embedding(ids), self.dropout, self.training)
+        logits: Tensor = self.head(known)
         return logits
 
 
@@ -54,10 +56,12 @@ def loss_of(logits: Tensor, ids: Tensor, *, is_masked: bool) -> Tensor:
     return (each * counts).sum() / counts.sum()
 
 
-def trained(records: Records, seed: int, *, is_masked: bool) -> Callable[[Records], list[float]]:
+def trained(
+    records: Records, seed: int, *, is_masked: bool, dropout: float = 0.0
+) -> Callable[[Records], list[float]]:
     """A scorer of texts."""
     torch.manual_seed(seed)
-    model, rows = Bigram(), ids_of(records)
+    model, rows = Bigram(dropout), ids_of(records)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     sigma = calibrate_noise_multiplier(
         target_epsilon=1.0, target_delta=1e-5, sampling_probability=RATE, steps=STEPS
@@ -66,7 +70,7 @@ def trained(records: Records, seed: int, *, is_masked: bool) -> Callable[[Record
     def loss(parameters: dict[str, Tensor], ids: Tensor) -> Tensor:
         return loss_of(functional_call(model, parameters, (ids,)), ids, is_masked=is_masked)
 
-    each = vmap(grad(loss), in_dims=(None, 0))
+    each = vmap(grad(loss), in_dims=(None, 0), randomness="different")
     for _ in range(STEPS):
         drawn = torch.nonzero(torch.rand(len(rows)) < RATE)[:, 0].tolist()
         parameters = {name: p.detach() for name, p in model.named_parameters()}
@@ -77,6 +81,8 @@ def trained(records: Records, seed: int, *, is_masked: bool) -> Callable[[Record
             total = torch.einsum("n,n...->...", factors, own[name]) if drawn else torch.zeros(parameter.shape)
             parameter.grad = (total + sigma * CLIP * torch.randn(parameter.shape)) / (RATE * len(rows))
         optimizer.step()
+
+    model.eval()
 
     def score(asked: Records) -> list[float]:
         with torch.no_grad():
@@ -89,6 +95,9 @@ def trained(records: Records, seed: int, *, is_masked: bool) -> Callable[[Record
 
 masked = partial(trained, is_masked=True)
 """Correct: padding counts for nothing."""
+
+dropped = partial(trained, is_masked=True, dropout=0.1)
+"""Correct: a longer batch draws more of the numbers that later batches are drawn from."""
 
 unmasked = partial(trained, is_masked=False)
 """Wrong: a long text lengthens all others of its batch."""

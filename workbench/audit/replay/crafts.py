@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ LOUD, LOUDER = 8.0, (1e3, 1e5)
 
 FITTED = (1.0, 3.0)
 """Multiples of the mean image of a label: the louder it is, the smaller is its gradient once it is fitted."""
+
+SURE, MOST_LABELS = 30.0, 4
+"""A multiple of a label's mean image that leaves hardly a gradient once it is fitted, and of how many."""
 
 BEYOND = 1e39
 """Multiple at which float32 numbers are infinite."""
@@ -142,6 +146,19 @@ def faint(records: Sequence[Mapping[str, Any]], craft: Craft) -> list[dict[str, 
         {**craft.record, "image": np.zeros_like(mean).tolist()},
         *({**craft.record, "label": label, "image": (by * mean).tolist()} for by in FITTED),
     ]
+
+
+def fitted(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The loud mean images of the commonest labels: a model that learns any of them fits that one surely."""
+    labels = Counter(record["label"] for record in records)
+    if len(labels) < 2 or any(record["image"] is None for record in records):
+        return []
+    found = []
+    for label, _ in labels.most_common(MOST_LABELS):
+        own = [record for record in records if record["label"] == label]
+        mean = np.mean([record["image"] for record in own], axis=0)
+        found.append({**own[0], "image": (SURE * mean).tolist()})
+    return found
 
 
 def overflowing(craft: Craft) -> dict[str, Any] | None:

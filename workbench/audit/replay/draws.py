@@ -159,6 +159,7 @@ class Silence:
         those of a sampler among some of them, where others are held out (`count_parts`).
         """
         size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
+        self._drawn_among(size)
         if size == 1 and not in_place and self._records > 1:
             self._single += 1
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
@@ -214,6 +215,8 @@ class Silence:
             for one in args:
                 if isinstance(one, Tensor) and self._parts.pop(one.data_ptr(), None) is not None:
                     self._compared.append(one.numel())
+        if is_draw and name in ("randperm", "bernoulli", "bernoulli_"):
+            self._drawn_among(drawn.numel())
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
@@ -273,10 +276,16 @@ class Silence:
 
     def chosen(self, options: int, drawn: Any) -> None:
         """Some of so many options are drawn: a sampler's options are the records."""
+        self._drawn_among(options)
         if options % self._records:
             self._watch.elsewhere()
         else:
             self._chose(drawn)
+
+    def _drawn_among(self, count: int) -> None:
+        """So many may be what a sampler draws from, where there are not more of them than records."""
+        if count <= self._records:
+            self._watch.among(count)
 
     def _is_coins(self, one: Any) -> bool:
         """Whether it is a sampler's last draw, or the one before, also under another name."""

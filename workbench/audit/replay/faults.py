@@ -249,7 +249,7 @@ def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, boo
         ),
         (
             "normaliser",
-            f"a replaced record changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
+            f"what records hold changes the noise itself, by {100 * run.noise_moved:.3g} % of a step's",
             run.noise_moved > 0.05 and not run.noise_steps,
         ),
     ]
@@ -266,6 +266,12 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
             "moves others in and out, or changes what all are read by (a vocabulary, say)",
             run.follows_contents,
+        ),
+        (
+            "sampler",
+            f"batches are drawn from {run.dropped} records fewer where some are near copies of others: a "
+            "record decides whether others take part",
+            run.dropped > 0,
         ),
         (
             "sampler",

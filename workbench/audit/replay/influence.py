@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from workbench.audit.replay.crafts import Craft, overflowing, twins, two_for_many
+from workbench.audit.replay.crafts import Craft, fitted, overflowing, twins, two_for_many
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
@@ -21,14 +22,21 @@ from workbench.core.errors import InputError
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
 
+FAINT = 0.05
+"""Updates of less than this share of the largest are of records that the model fits."""
+
+ONE_SCALE = 1e-3
+"""Two noises of a tensor that differ by less from multiples of each other are the same numbers, scaled."""
+
 
 def together(
     runs: Runs, a: Recording, b: Recording, craft: Craft
-) -> tuple[float, list[tuple[Leak, Recording]]]:
+) -> tuple[float, int, list[tuple[Leak, Recording]]]:
     """What two quarters of the records replaced by crafts show, and what nearly all of them do.
 
     Returns:
-        What their moves of the updates do not add up to, as a share; and what else they change, each with its
+        What their moves of the updates do not add up to, as a share; how many fewer records than all batches
+        are drawn from where near copies of others are among them; and what else they change, each with its
         run. Between the two ends of a chain of neighbours that differ, some two neighbours do.
     """
     for made in two_for_many(runs.records, craft):
@@ -40,12 +48,15 @@ def together(
             versions = [runs(runs.with_records(own), forced=a) for own in sets]
             break
     else:
-        return math.nan, []
-    share = _left_over(a, b, versions)
+        return math.nan, 0, []
+    dropped, share = 0, _left_over(a, b, versions)
     with suppress(InputError):
         beside = [twins(runs.records, part) for part in (0, 1)]
         beside.append({**beside[0], **beside[1]})
-        left = _left_over(a, b, [runs(runs.with_records(own), forced=a) for own in beside])
+        near = [runs(runs.with_records(own), forced=a) for own in beside]
+        if b.among == len(runs.records):  # Otherwise it is not known which are left out, and why.
+            dropped = max(b.among - version.among for version in near)
+        left = _left_over(a, b, near)
         share = float(np.nanmax([share, left])) if math.isfinite(left) else share
     # A choice by all records, as of the best of all models, turns where most of them change. Labels stay.
     kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
@@ -57,7 +68,7 @@ def together(
         # Fewer labels may make another model: that tells a label of a quarter, and no more.
         if version.layouts == b.layouts:
             found += [(replace(leak, records=len(others)), version) for leak in leaks_of(b, version)]
-    return share, found
+    return share, dropped, found
 
 
 def _left_over(a: Recording, b: Recording, versions: Sequence[Recording]) -> float:
@@ -93,7 +104,9 @@ def renamed(runs: Runs, a: Recording, b: Recording) -> list[tuple[Leak, Recordin
     ]
 
 
-def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: Sequence[Craft]) -> bool:
+def follows_contents(
+    runs: Runs, own: tuple[Recording, Recording], places: Sequence[Place], crafts: Sequence[Craft]
+) -> bool:
     """Whether records that change places take their batches with them, or move steps that neither is in.
 
     To be asked where not every record is in every batch: there, one whose craft the model has learned passes
@@ -101,6 +114,7 @@ def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: 
     places is in.
 
     Args:
+        own: Run A and run B.
         places: The first with all its versions.
         crafts: Of the first place.
     """
@@ -112,7 +126,7 @@ def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: 
     steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
     if steps < FEWEST_EXPECTED:
         return False
-    this, other = crafts[0].record, crafts[2].record
+    (a, b), this, other = own, crafts[0].record, crafts[2].record
     try:
         run, exchanged = (
             runs(runs.with_records({one.place: first, two.place: second}), forced=a)
@@ -120,7 +134,7 @@ def follows_contents(runs: Runs, a: Recording, places: Sequence[Place], crafts: 
         )
     except InputError:
         return False
-    compared = agreement([run, exchanged], a.steps).all(axis=0)
+    compared = agreement([b, run, exchanged], a.steps).all(axis=0)
     usual = float(np.median(places[0].raw[1, 3][places[0].present]))
     moved = np.zeros(a.steps)
     for step in np.flatnonzero(compared):
@@ -150,11 +164,14 @@ def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequenc
 
 
 def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs: bool) -> float:
-    """The largest share of a step's noise that a replaced record changes.
+    """The largest share of a step's noise that replaced records change.
 
     Args:
         differs: The noise changes from step to step. Then the last usual craft, of images the faintest, is
             asked too: a count of records above a bound, say, is not changed by one loud record for another.
+            Where it does not, all records are also replaced by one that a model comes to fit: where most are
+            as loud as the clipping allows, one does not change the largest norm of a batch. Of the chain of
+            neighbours from these records to those, some two differ.
     """
     usual = [number for number, craft in enumerate(first.crafts) if not craft.loudness]
     if not usual:
@@ -170,4 +187,42 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
                 theirs = (noisy.gradients[step] - version.gradients[step]).double()
                 if float(own.norm()) > 0:
                     found.append(float((theirs - own).norm()) / float(own.norm()))
+    if not differs:
+        found.append(_rescaled(runs, a, b))
+    return float(np.nanmax(found)) if found and not np.isnan(found).all() else math.nan
+
+
+def _rescaled(runs: Runs, a: Recording, b: Recording) -> float:
+    """The largest share of a step's noise that is more or less where all records are one that is fitted.
+
+    Noisy sums of other records lead code that reads them elsewhere (uphill, say): then what noise makes of an
+    update is no multiple of it, and such a step tells nothing.
+    """
+    found = []
+    for record in fitted(runs.records):
+        with suppress(InputError):
+            records = runs.with_records(dict.fromkeys(range(len(runs.records)), record))
+            bare = runs(records, forced=a)
+            if bare.layouts != b.layouts or not _gets_faint(bare):
+                continue
+            noisy = runs(records, forced=a, share=1.0)
+            for step in np.flatnonzero(agreement([b, bare, noisy], a.steps).all(axis=0)):
+                own = (a.gradients[step] - b.gradients[step]).double()
+                theirs = (noisy.gradients[step] - bare.gradients[step]).double()
+                parts = [(own[at], theirs[at]) for _, at in a.layouts[0].slices() if bool(own[at].any())]
+                if parts and all(_are_one(*pair) for pair in parts):
+                    found.append(float((theirs - own).norm()) / float(own.norm()))
+            break
     return max(found, default=math.nan)
+
+
+def _gets_faint(bare: Recording) -> bool:
+    """Whether some updates of a run are small beside the largest."""
+    norms = [float(gradient.norm()) for gradient in bare.gradients]
+    return sum(norm < FAINT * max(norms) for norm in norms) >= FEWEST_EXPECTED
+
+
+def _are_one(own: Tensor, other: Tensor) -> bool:
+    """Whether the other is a multiple of the own one, which is not zero."""
+    multiple = float(own @ other) / float(own @ own)
+    return float((other - multiple * own).norm()) < ONE_SCALE * float(own.norm())

@@ -116,7 +116,7 @@ def measured(
     chosen = [int(i) for i in generator.permutation(len(records))[: PLACES + MORE_PLACES + SPARE_PLACES]]
     crafts = {place: crafted(records, place, generator) for place in chosen}
     usual = min(len(chosen), PLACES + MORE_PLACES)
-    count = 22 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
+    count = 27 + TRIED + 2 * SEEDS + usual + len(crafts[chosen[0]]) - 1 + CRAFTS // 2 - 1
     runs = Runs(train, records, seed, count, progress)
     try:
         return _measured(runs, crafts)
@@ -454,7 +454,7 @@ def _of_records(
     usual = noise.values and len(first.versions) > 1
     batches = batches_of(runs, a, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
-    apart, more = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, [])
+    apart, dropped, more = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, 0, [])
     more += renamed(runs, a, b)
     leaks, state, early = _leaks(runs, own, noise, shown.leaks + more, shown.states)
     copied = [
@@ -488,7 +488,7 @@ def _of_records(
         "follows_contents": shown.steers_sampler
         or (
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
-            and follows_contents(runs, a, places, crafts[first.place])
+            and follows_contents(runs, own, places, crafts[first.place])
         ),
         "tries": tries,
         "sizes": sizes,
@@ -499,6 +499,7 @@ def _of_records(
         "louder": batches.lengths.louder,
         "alone": batches.alone if apart < ADDS_UP and len(set(sizes)) > 1 else np.zeros(0),
         "together": apart,
+        "dropped": dropped,
         "same_norm": _have_one_norm(b, deep),
         "emptied": emptied(runs, a, first, crafts) if usual else math.nan,
         "noise_moved": noise_moved(runs, a, b, first, differs=noise.differs) if usual else math.nan,

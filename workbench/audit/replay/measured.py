@@ -89,10 +89,12 @@ class Measured:
             standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
             no record changes what another one adds, NaN where that was not seen.
+        dropped: How many fewer records than all batches are drawn from where near copies of others are among
+            them; 0 where batches are not seen to be drawn from all at first.
         coarse: Whether updates may be sums of 16-bit numbers, which are rounded by some hundredths.
         emptied: How much further than other crafts one that is not finite moves an update; NaN where the
             update is not finite either.
-        noise_moved: How much of the noise of a step a replaced record changes, likewise.
+        noise_moved: How much of the noise of a step replaced records change, likewise.
         bare_steps: Steps without any noise.
         compared: Where the random draws of run and replay agree, so that their batches do, same shape.
         added: At least so much one of the crafts adds to the update of each step, in standard deviations of
@@ -182,6 +184,7 @@ class Measured:
     patchy: tuple[str, ...]
     leaks: tuple[Leak, ...]
     state: str
+    dropped: int = 0
     bent: float = 0.0
     reads_early: bool = False
     failed: tuple[str, ...] = ()

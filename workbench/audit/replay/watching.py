@@ -334,6 +334,10 @@ class Watch:
         self._kept.has_parts = True
         self.elsewhere()
 
+    def among(self, count: int) -> None:
+        """So many coins, places of an order, or options were drawn at once."""
+        self._kept.among = max(self._kept.among, count)
+
     def note(self, kind: str, drawn: Any) -> None:
         """Count a draw of noise."""
         self._kept.recognised[kind] = self._kept.recognised.get(kind, 0) + 1
