@@ -203,6 +203,26 @@ def test_a_study_without_conclusions_is_refused(study: Study) -> None:
         Decisions(dataclasses.replace(study, replication="batch_size"), PAPER, {}, drawn(0.0, 0.1))
 
 
+def test_of_a_part_of_the_study_what_was_chosen_gets_seeds(study: Study) -> None:
+    """`--only` with `--until-decided`: settings that nothing was run for get no seeds either."""
+    chosen = tuple(one for one in study.experiments if one.epsilon != 30)
+    everything = drawn(0.0, 0.05)
+
+    def read(some: Study) -> StudyResults:
+        found = everything(some)
+        there = tuple(one for one in found.outcomes if one.experiment.epsilon != 30)
+        return dataclasses.replace(found, outcomes=there)
+
+    first = Decisions(study, PAPER, {AUC: (3,)}, read)
+    assert first.to_run(chosen).experiments == chosen
+    following = first.with_next_looks([AUC]).to_run(chosen).experiments
+    assert following[: len(chosen)] == chosen
+    added = following[len(chosen) :]
+    assert {one.seed for one in added} == {3, 4}
+    assert 30 not in {one.epsilon for one in added}
+    assert len(added) == len(first.standings()[AUC].finding.reads) * 2 // 3
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90s", 90.0), ("45m", 2700.0), ("1.5h", 5400.0), ("1h30m", 5400.0), ("2min", 120.0)],
@@ -222,7 +242,6 @@ def test_anything_else_is_no_budget(text: str) -> None:
     [
         (["--budget", "3h"], "--budget is said of --until-decided"),
         (["--conclusions", AUC], "--conclusions is said of --until-decided"),
-        (["--until-decided", "--limit", "3"], "--limit is not for --until-decided"),
         (["--until-decided", "--conclusions", "dp-weights-similr"], "unknown conclusion"),
         (["--until-decided", "--budget", "soon"], "--budget must be a time"),
     ],

@@ -105,6 +105,7 @@ class Decisions:
         self._places: dict[int, tuple[Experiment, str]] = {}
         self._with_seed: dict[tuple[int, int], Experiment] = {}
         self._experiments = {self._place(experiment): experiment for experiment in study.experiments}
+        self._wanted: dict[str, Experiment] = {}
         self._keys: dict[str, str] = {}
         self._seen: dict[tuple[str, int], Standing] = {}
 
@@ -118,6 +119,12 @@ class Decisions:
         """The study with all experiments that the looks ask for."""
         self._look(last=False)
         return replace(self._base, experiments=tuple(self._experiments.values()))
+
+    def to_run(self, chosen: Sequence[Experiment]) -> Study:
+        """Chosen experiments of the study's own, and all that the looks after the first ask for."""
+        self._look(last=False)
+        wanted = {self._place(experiment): experiment for experiment in chosen} | self._wanted
+        return replace(self._base, experiments=tuple(wanted.values()))
 
     def standings(self) -> Mapping[str, Standing]:
         """Every conclusion of the paper after its last look, in the paper's order."""
@@ -156,7 +163,7 @@ class Decisions:
     def _with(self, looks: Looks, seen: Mapping[tuple[str, int], Standing]) -> Decisions:
         made = Decisions(self._base, self._paper, looks, self._read, confidence=self._confidence)
         made._experiments, made._keys, made._seen = dict(self._experiments), dict(self._keys), dict(seen)
-        made._places, made._with_seed = self._places, self._with_seed
+        made._places, made._with_seed, made._wanted = self._places, self._with_seed, dict(self._wanted)
         return made
 
     def _look(self, *, last: bool) -> None:
@@ -175,7 +182,7 @@ class Decisions:
                     continue
                 if before is not None:
                     for place, experiment in self._repeated(before.finding, counts[look]).items():
-                        self._experiments.setdefault(place, experiment)
+                        self._wanted[place] = self._experiments.setdefault(place, experiment)
                 if (claim, look) not in self._seen and (last or look < len(counts) - 1):
                     asked.setdefault(counts[look], []).append(claim)
             for units, claims in asked.items():

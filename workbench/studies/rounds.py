@@ -17,7 +17,7 @@ from workbench.studies.deciding import CONFIDENCE, Decisions, Looks, require_kno
 if TYPE_CHECKING:
     from workbench.checks.published import PublishedPaper
     from workbench.studies.costs import CostEstimate
-    from workbench.studies.experiments import Study, StudyResults
+    from workbench.studies.experiments import Experiment, Study, StudyResults
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:s|min|m|h|d))+")
@@ -95,12 +95,14 @@ class Rounds:
         decisions: With the looks that were made, and those that the run under way is for.
         folder: Of the study's store.
         budget: Seconds that may be spent; None for any.
+        chosen: Experiments of the study's own that are run; settings of others get no seeds.
         workers: At work at a time, 0 for this process; None where that is not known.
         started: When the first round began, by `time.monotonic`.
     """
 
     decisions: Decisions
     folder: Path
+    chosen: Sequence[Experiment]
     budget: float | None
     workers: int | None
     started: float = field(default_factory=time.monotonic)
@@ -113,6 +115,7 @@ class Rounds:
         earlier: Looks,
         *,
         claims: Sequence[str],
+        chosen: Sequence[Experiment],
         budget: float | None,
         workers: int | None,
     ) -> Rounds:
@@ -128,7 +131,11 @@ class Rounds:
         units = len({experiment.seed for experiment in study.experiments})
         looks = {claim: earlier.get(claim, (units,)) for claim in claims or known}
         decisions = decisions_of(study, folder, {**earlier, **looks})
-        return cls(decisions=decisions, folder=folder, budget=budget, workers=workers)
+        return cls(decisions=decisions, folder=folder, chosen=chosen, budget=budget, workers=workers)
+
+    def study(self) -> Study:
+        """What is to be run for the looks."""
+        return self.decisions.to_run(self.chosen)
 
     def next_looks(self, probe_seconds: float | None = None) -> NextLooks:
         """What the next look at each open conclusion asks for.

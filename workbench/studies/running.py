@@ -129,7 +129,7 @@ class PreparedRun:
 
     def following(self, rounds: Rounds) -> PreparedRun:
         """The run that a further round needs."""
-        study = rounds.decisions.study
+        study = rounds.study()
         plan = make_plan(study, self.out, retry_failed=False, probe_seconds=None)
         return replace(self, study=study, plan=plan, rounds=rounds, retry_failed=False)
 
@@ -312,19 +312,16 @@ def prepare_run(
         if given and not deciding:
             raise ArgumentError(argument, "is said of `until_decided`, which is missing")
     seconds = None if budget is None else seconds_of("budget", budget)
-    for argument, given in (("only", bool(names_of("only", only))), ("limit", limit is not None)):
-        if given and deciding:
-            raise ArgumentError(argument, "is not for `until_decided`, which decides on the whole study")
     from workbench.studies.run import looks_of
     from workbench.studies.study import load_study, select
 
-    chosen = load_study(name, profile=profile)
+    whole = load_study(name, profile=profile)
     try:
-        chosen = select(chosen, only=names_of("only", only), limit=limit)
+        chosen = select(whole, only=names_of("only", only), limit=limit)
     except InputError as error:
         raise ArgumentError("only", f": {error}") from error
     folders = stand_ins(base)
-    chosen = placed(with_stand_ins(chosen, folders), device)
+    chosen, whole = (placed(with_stand_ins(one, folders), device) for one in (chosen, whole))
     place = Path("studies") / chosen.name if out is None else path_of("out", out)
     require_folder_place("out", place)
     (fetch or fetch_corpora)(chosen)
@@ -338,9 +335,16 @@ def prepare_run(
     count = None if scheduler is not None else min(2, os.cpu_count() or 1) if workers is None else workers
     rounds = None
     if deciding:
-        earlier = looks_of(chosen, place)
-        rounds = Rounds.of(chosen, place / "store", earlier, claims=claims, budget=seconds, workers=count)
-        chosen = rounds.decisions.study
+        rounds = Rounds.of(
+            whole,
+            place / "store",
+            looks_of(whole, place),
+            claims=claims,
+            chosen=chosen.experiments,
+            budget=seconds,
+            workers=count,
+        )
+        chosen = rounds.study()
     plan = make_plan(
         chosen, place, retry_failed=again, probe_seconds=probe_seconds(try_for) if dry_run else None
     )
