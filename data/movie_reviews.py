@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import InputError, RoomError, unknown_name
 from workbench.core.registry import register
 from workbench.data.shared.near_duplicates import near_duplicates
 from workbench.data.shared.parts import (
@@ -215,10 +215,8 @@ def split_by_document(
         while len(taken) < wanted:
             name = next(order, None)
             if name is None:
-                raise InputError(
-                    f"size must leave room for held_out and public: {sizes.candidates} + {sizes.held_out} + "
-                    f"{sizes.public} records wanted, {source} has {len(snippets)} in {len(names)} documents"
-                )
+                found = f"{source} has {len(snippets)} in {len(names)} documents"
+                raise RoomError("size", sizes, found)
             taken.extend(documents[name])
         parts.append(tuple(taken[:wanted]))
     return Parts(*parts)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import platformdirs
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, RoomError
 from workbench.interfaces import Record
 
 T = TypeVar("T")
@@ -91,10 +91,7 @@ def majority(positive: float, records: str) -> str:
 def require(sizes: Sizes, available: int, what: str) -> None:
     """Refuse a finite corpus that is too small; the message says how many records there are."""
     if sizes.total > available:
-        raise InputError(
-            f"size must leave room for held_out and public: {sizes.candidates} + {sizes.held_out} + "
-            f"{sizes.public} records wanted, {what} has {available}"
-        )
+        raise RoomError("size", sizes, f"{what} has {available}")
 
 
 class Parts(NamedTuple):

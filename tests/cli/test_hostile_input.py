@@ -57,6 +57,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 REFUSED = [
+    (
+        "audit --candidates 5000 --corpus digits",
+        "--candidates must leave room for held_out and public: 5000 + ",
+    ),
     # Links that lead in a circle, wherever a path is taken.
     ("audit --scores loop", "--scores 'loop' cannot be opened: Too many levels of symbolic links"),
     ("audit --scores there", "--scores 'there' cannot be opened"),

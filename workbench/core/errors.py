@@ -71,6 +71,25 @@ class ArgumentError(InputError):
         return f"{self.argument}{'' if self.reason.startswith(':') else ' '}{self.reason}"
 
 
+class RoomError(ArgumentError):
+    """A corpus has too few records for its three parts.
+
+    >>> str(RoomError("size", (5, 2, 1), "the file has 6"))
+    'size must leave room for held_out and public: 5 + 2 + 1 records wanted, the file has 6'
+    """
+
+    def __init__(self, argument: str, wanted: tuple[int, int, int], available: str) -> None:
+        parts = " + ".join(map(str, wanted))
+        words = f"must leave room for held_out and public: {parts} records wanted, {available}"
+        super().__init__(argument, words)
+        self.args = argument, wanted, available  # By which a worker's is made again.
+        self.wanted, self.available = wanted, available
+
+    def of(self, argument: str) -> RoomError:
+        """The same of the argument that the number of records comes from."""
+        return RoomError(argument, self.wanted, self.available)
+
+
 class MissingExtraError(InputError):
     """A package is needed that comes with an optional extra, and is not installed."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.core.errors import RoomError
 from workbench.execution.store import Store
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def check_records(study: Study) -> None:
             largest[corpus] = experiment
     for experiment in largest.values():
         with place(f"group {experiment.group!r}, variant {experiment.variant!r}"):
-            load_corpus(setup_of(experiment))
+            try:
+                load_corpus(setup_of(experiment))
+            except RoomError as error:
+                raise error.of("members") from None
 
 
 _DECIDE_FIT = tuple(

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core import registry
 from workbench.core.cost import cost_since
-from workbench.core.errors import ContentError, InputError, UnsupportedError
+from workbench.core.errors import ContentError, InputError, RoomError, UnsupportedError
 from workbench.core.keys import LATER
 from workbench.core.streams import stream, stream_seed
 from workbench.interfaces import (
@@ -90,9 +90,13 @@ def _corpus_arguments(setup: TrainingSetup) -> tuple[str, int, int, Given]:
 def load_corpus(setup: TrainingSetup) -> Corpus:
     """The candidate pool before canaries, the same in every job of an audit.
 
-    Raises `InputError`: a parameter of the corpus or of the model is one that the audit sets.
+    Raises `InputError`: a parameter of the corpus or of the model is one that the audit sets, or there are
+    not so many records (`RoomError`).
     """
-    return content.corpus(*_corpus_arguments(setup))
+    try:
+        return content.corpus(*_corpus_arguments(setup))
+    except RoomError as error:
+        raise error.of("candidates") from None
 
 
 def content_digest(setup: TrainingSetup) -> str:
