@@ -373,6 +373,39 @@ class VotedLabels(Trainer):
         return images, torch.stack([torch.bincount(labels[row], minlength=10).argmax() for row in nearest])
 
 
+class TakesTurns(Trainer):
+    """Correct: the layers take turns, and what is not trained gets neither sums nor noise."""
+
+    def batch(self, step: int) -> Tensor:
+        self.step = step
+        return super().batch(step)
+
+    def mask(self, name: str, total: Tensor) -> Tensor:
+        return torch.full_like(total, float(name.startswith("0") == (self.step % 2 == 0)))
+
+    def summed(self, each: Gradients) -> Gradients:
+        self.masks = {name: self.mask(name, g.sum(dim=0)) for name, g in each.items()}
+        return super().summed({name: g * self.masks[name] for name, g in each.items()})
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.masks[name] * super().drawn(name, parameter)
+
+
+class RandomHalf(TakesTurns):
+    """Correct: each step trains a random half of the weights."""
+
+    def mask(self, name: str, total: Tensor) -> Tensor:
+        public = torch.Generator().manual_seed(100 * self.step + total.dim())
+        return (torch.rand(total.shape, generator=public) < 0.5).float()
+
+
+class LargestHalf(TakesTurns):
+    """Wrong: each step trains those weights whose sums are largest, by the batch."""
+
+    def mask(self, name: str, total: Tensor) -> Tensor:
+        return (total.abs() >= total.abs().median()).float()
+
+
 class DropsNearCopies(Trainer):
     """Wrong: of records near each other the first alone takes part, and so decides about many."""
 
@@ -398,6 +431,9 @@ TRAINERS = {
     "voted_labels": VotedLabels(),
     "noise_by_largest_norm": NoiseByLargestNorm(),
     "drops_near_copies": DropsNearCopies(),
+    "takes_turns": TakesTurns(),
+    "random_half": RandomHalf(),
+    "largest_half": LargestHalf(),
     "private_histogram": PrivateHistogram(),
     "logs_rises": LogsRises(),
     "noise_from_the_back": NoiseFromTheBack(),
@@ -432,6 +468,9 @@ TRAINERS = {
 
 SAYS = {
     "voted_labels": ("REFUTED", "what records add together is not what each adds"),
+    "takes_turns": ("NOT_REFUTED", ""),
+    "random_half": ("NOT_REFUTED", ""),
+    "largest_half": ("REFUTED", "no noise on 2.weight, 0.bias, which a record moves"),
     "drops_near_copies": ("UNDECIDED", "records fewer where some are near copies of others"),
     "noise_by_largest_norm": ("UNDECIDED", "what records hold changes the noise itself"),
     "private_histogram": ("UNDECIDED", "there is other noise"),
@@ -448,7 +487,7 @@ SAYS = {
     "drawn_by_ids": ("NOT_REFUTED", ""),
     "drawn_by_ids_alone": ("UNDECIDED", "sampler: the batches are the same under another seed"),
     "noise_where_the_batch_is": ("UNDECIDED", "some coordinates have noise in some steps and none in others"),
-    "noise_on_half_of_the_pixels": ("UNDECIDED", "not Gaussian of one scale"),
+    "noise_on_half_of_the_pixels": ("NOT_REFUTED", ""),
     "freed_by_rate": ("UNDECIDED", "not Gaussian of one scale"),
     "cut_batches": ("UNDECIDED", "are they cut, so that one record keeps out another"),
     "counts_records": ("NOT_REFUTED", "Caution: side channel: what the finished model keeps in seen"),

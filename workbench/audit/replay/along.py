@@ -128,7 +128,7 @@ class _Compared:
         """The two ratios of variances, each with the number of independent squares behind it."""
         # The scales are again those of all this noise: one seed's would be less well known than the ratios.
         _, group = torch.unique(self._noise.scale[self._coordinates], return_inverse=True)
-        squares = torch.stack([drawn.double().square().mean(dim=0) for drawn in self.noises]).mean(dim=0)
+        squares = torch.stack([self._mean_square(drawn) for drawn in self.noises]).mean(dim=0)
         mean = torch.zeros(int(group.max()) + 1, dtype=torch.float64)
         mean = mean.scatter_reduce(0, group, squares, "mean", include_self=False)[group]
         projected = weighed = 0.0
@@ -144,6 +144,12 @@ class _Compared:
             (projected / (seeds * self.directions), seeds * self.directions),
             (weighed / (seeds * self._steps), seeds * self.spread),
         ]
+
+    def _mean_square(self, drawn: Tensor) -> Tensor:
+        """Of each coordinate, over the steps in which it has noise."""
+        squares = drawn.double().square()
+        times = (drawn != 0).sum(dim=0).clamp(min=1) if self._noise.gaps else len(drawn)
+        return squares.sum(dim=0) / times
 
     def _drawn(self, one: Recording, other: Recording, step: int) -> Tensor:
         return self._noise.seen(one.gradients[step] - other.gradients[step], step, self._coordinates)

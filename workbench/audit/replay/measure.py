@@ -30,6 +30,7 @@ from workbench.audit.replay.noise import (
     gaps_of,
     is_repeated,
     is_told,
+    noise_like,
     noise_of,
     stretched,
     turned,
@@ -134,7 +135,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
             "clipping norm)"
         )
-    noise = replace(noise, gaps=gaps_of(a, b, noise) if noise.values and bend <= BENT else ())
+    if noise.values and bend <= BENT and (gaps := gaps_of(a, b, noise)):
+        noise = noise_of(a, b, gaps)
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
@@ -144,7 +146,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     if other is None:
         other = again, runs(number=1, forced=again, like=again)
     del again
-    is_schedule = noise.differs and noise.changes_like(noise_of(*other))
+    is_schedule = noise.differs and noise.changes_like(noise_like(noise, *other))
     if runs.tracked is not None and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
     fewer_directions, unseen = stretched(noise, (a, b), other) if noise.values else (1.0, 1.0)
@@ -263,7 +265,7 @@ def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
         return math.nan, math.nan
     if not bare.steps or difference(with_noise, bare, gradients=False) is not None:
         return math.nan, math.nan
-    theirs, noisy = noise_of(with_noise, bare), noise.scale > 0
+    theirs, noisy = noise_like(noise, with_noise, bare), noise.scale > 0
     if noise.differs or theirs.differs or not torch.equal(theirs.scale > 0, noisy):
         return math.nan, math.nan
     ratio = theirs.scale[noisy] / noise.scale[noisy]
@@ -300,7 +302,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
 
 def _fresh(b: Recording, noise: Noise) -> float:
     """Numbers drawn as noise over the noisy values of all updates."""
-    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+    values = noise.entries if noise.gaps else int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
     return b.numbers / values if values else math.inf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,8 +85,10 @@ class Noise:
         lagged: Likewise the largest over lags of the mean correlation of steps so far apart, in standard
             deviations of chance; `lag_chance` is what chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
+        entries: Of all steps, the coordinates that have noise in them.
         gaps: Of each step, the noisy coordinates that are 0 in both runs, as where only some get noise; empty
-            where there are none, or where something follows the noise that makes zeros.
+            where there are none, or where something follows the noise that makes zeros. Scales, and all that
+            is said of the noise's form, are of the others then.
     """
 
     scale: Tensor
@@ -102,6 +105,7 @@ class Noise:
     lagged: float
     lag_chance: float
     copies: tuple[Copy, ...]
+    entries: int = 0
     gaps: tuple[Tensor, ...] = ()
 
     def changes_like(self, other: Noise) -> bool:
@@ -116,13 +120,20 @@ class Noise:
         return gradient.double()[coordinates] / scale
 
 
-def noise_of(a: Recording, b: Recording) -> Noise:
-    """The noise between a run and the same without noise."""
+def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
+    """The noise between a run and the same without noise.
+
+    Args:
+        gaps: Of each step, coordinates that get no noise in it (`gaps_of`); none where all get some.
+    """
     layout = a.layouts[0]
     steps = list(zip(a.gradients, b.gradients, strict=True))
     squares, size = torch.zeros((2, a.gradients[0].numel()), dtype=torch.float64)
+    times = torch.full_like(squares, len(steps))
+    for gap in gaps:
+        times -= gap.double()
     for one, other in steps:
-        squares += (one - other).double().square() / len(steps)
+        squares += (one - other).double().square() / times.clamp(min=1.0)
         size += other.double().square() / len(steps)
     # Rounding of sums is no noise.
     scale = torch.zeros_like(squares)
@@ -130,7 +141,7 @@ def noise_of(a: Recording, b: Recording) -> Noise:
         floor = max(1e-10 * float(size[place].mean()), 1e-14 * float(squares[place].max()), 1e-60)
         scale[place] = torch.where(squares[place] > floor, squares[place], 0.0)
     noisy = scale > 0
-    groups = _groups(scale, noisy, layout, len(steps))
+    groups = _groups(scale, noisy, layout, times)
     coordinates = int(noisy.sum())
     if not coordinates:
         return Noise(
@@ -149,23 +160,31 @@ def noise_of(a: Recording, b: Recording) -> Noise:
             lag_chance=math.inf,
             copies=(),
         )
-    fewest = len(steps) * coordinates
+    fewest = entries = int(times[noisy].sum())
     for group in groups:
-        scale[group] = float(scale[group].mean().sqrt())
-        fewest = min(fewest, len(steps) * int(group.sum()))
+        weights = times[group]
+        scale[group] = float(((scale[group] * weights).sum() / weights.sum()).sqrt())
+        fewest = min(fewest, int(weights.sum()))
     drawn = torch.stack([((one - other).double()[noisy] / scale[noisy]).float() for one, other in steps])
+    has_noise = (
+        torch.stack([~gap[noisy] for gap in gaps]) if gaps else torch.ones_like(drawn, dtype=torch.bool)
+    )
+    counts = has_noise.sum(dim=1).numpy()
     each = drawn.double().square().sum(dim=1).numpy()
-    statistic = float((((each - coordinates) ** 2) / (2.0 * coordinates)).sum())
-    differs = bool(chi2.sf(statistic, len(steps)) < RARE)
-    by_step = np.sqrt(each / coordinates) if differs else np.ones(len(steps))
+    known = counts > 0
+    statistic = float((((each - counts) ** 2)[known] / (2.0 * counts[known])).sum())
+    differs = bool(chi2.sf(statistic, int(known.sum())) < RARE)
+    by_step = np.sqrt(each / np.maximum(counts, 1)) if differs else known.astype(np.float64)
     by_step[by_step < 1e-6] = 0.0
-    drawn = drawn[torch.from_numpy(by_step > 0)]
+    drawn, has_noise = drawn[torch.from_numpy(by_step > 0)], has_noise[torch.from_numpy(by_step > 0)]
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
-    is_even = _is_even(drawn, noisy, layout)
-    excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
+    is_even = _is_even(drawn, has_noise, noisy, layout)
+    numbers, fewest_at_once = int(has_noise.sum()), int(counts[by_step > 0].min())
+    moments = [float(drawn.double().pow(power).sum()) / numbers for power in (2, 4)]
+    excess = moments[1] / moments[0] ** 2 - 3.0
     active = [int(step) for step in np.flatnonzero(by_step > 0)]
-    pairs, correlation, chance = _between_steps(drawn)
-    lagged, lag_chance = _at_lags(drawn)
+    pairs, correlation, chance = _between_steps(drawn, fewest_at_once)
+    lagged, lag_chance = _at_lags(drawn, fewest_at_once)
     places = torch.nonzero(noisy)[:, 0]
     reach = float(drawn.abs().max())
     return Noise(
@@ -176,12 +195,12 @@ def noise_of(a: Recording, b: Recording) -> Noise:
         },
         by_step=by_step,
         differs=differs,
-        values=min(fewest, coordinates) if differs else fewest,
+        values=min(fewest, fewest_at_once) if differs else fewest,
         reach=reach,
-        is_bounded=(coordinates >= FEW or not differs) and _is_bounded(drawn.numel(), reach),
+        is_bounded=(fewest_at_once >= FEW or not differs) and _is_bounded(numbers, reach),
         excess=excess,
         is_gaussian=is_even
-        and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
+        and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / numbers)),
         correlation=correlation,
         chance=chance,
         lagged=lagged,
@@ -193,6 +212,8 @@ def noise_of(a: Recording, b: Recording) -> Noise:
                 for this, other in _between_tensors(drawn, noisy, layout)
             ),
         ),
+        entries=entries,
+        gaps=tuple(gaps),
     )
 
 
@@ -203,6 +224,12 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
         noisy & (one == 0) & (other == 0) for one, other in zip(a.gradients, b.gradients, strict=True)
     )
     return gaps if any(bool(gap.any()) for gap in gaps) else ()
+
+
+def noise_like(noise: Noise, a: Recording, b: Recording) -> Noise:
+    """The noise between two other runs, with gaps of its own where the given noise has some."""
+    found = noise_of(a, b)
+    return noise_of(a, b, gaps_of(a, b, found)) if noise.gaps else found
 
 
 def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
@@ -274,16 +301,21 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
     return min(part for part, _ in found), min(length for _, length in found), largest
 
 
-def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:
-    """Masks of the coordinates whose noise has one scale: tensors that chance may tell apart are joined."""
+def _groups(variance: Tensor, noisy: Tensor, layout: Layout, times: Tensor) -> list[Tensor]:
+    """Masks of the coordinates whose noise has one scale: tensors that chance may tell apart are joined.
+
+    Args:
+        times: In how many steps each coordinate has noise.
+    """
     each = []
     for _, place in layout.slices():
         here = torch.zeros_like(noisy)
         here[place] = noisy[place]
         if bool(here.any()):
-            each.append((float(variance[here].mean()), int(here.sum()) * steps, here))
+            count = float(times[here].sum())
+            each.append((float((variance[here] * times[here]).sum()) / count, count, here))
     each.sort(key=lambda entry: entry[0])
-    groups: list[tuple[float, int, Tensor]] = []
+    groups: list[tuple[float, float, Tensor]] = []
     for mean, count, here in each:
         if groups:
             last, known, mask = groups[-1]
@@ -295,9 +327,13 @@ def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list
     return [mask for _, _, mask in groups]
 
 
-def _between_steps(drawn: Tensor) -> tuple[list[tuple[int, int]], float, float]:
-    """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's."""
-    steps, coordinates = drawn.shape
+def _between_steps(drawn: Tensor, coordinates: int) -> tuple[list[tuple[int, int]], float, float]:
+    """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's.
+
+    Args:
+        coordinates: That have noise at once, at least.
+    """
+    steps = len(drawn)
     if steps < 2:
         return [], 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn, dim=1)
@@ -319,12 +355,15 @@ def _equal(drawn: Tensor) -> Tensor:
     return alike & (drawn.shape[1] > 1)
 
 
-def _at_lags(drawn: Tensor) -> tuple[float, float]:
+def _at_lags(drawn: Tensor, coordinates: int) -> tuple[float, float]:
     """The largest mean correlation of noises so many steps apart, over its deviation; and chance's.
 
     Without copies where they are found one by one.
+
+    Args:
+        coordinates: That have noise at once, at least.
     """
-    steps, coordinates = drawn.shape
+    steps = len(drawn)
     lags = range(1, steps // 2 + 1)
     if not lags:
         return 0.0, math.inf
@@ -369,8 +408,17 @@ def stretched(
     if coordinates == 1:
         return 1.0, 1.0
     squares = (rows[0] @ rows[1].T).square()
+    is_same = squares >= SAME**2
+    if noise.gaps:
+        # Of what two steps have noise on, s and t coordinates, u are shared: the mean is u / (s t).
+        first, second = ((row != 0).double() for row in rows)
+        shared = first @ second.T
+        alone = first.sum(dim=1)[:, None] * second.sum(dim=1)[None]
+        squares = torch.where(shared > 1, squares * alone / shared / coordinates, torch.nan)
     # Noise that repeats is found elsewhere; steps without any have no direction.
-    is_known = (squares < SAME**2) & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
+    is_known = (
+        squares.isfinite() & ~is_same & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
+    )
     pairs = int(is_known.sum())
     if not pairs:
         return 1.0, math.inf
@@ -385,21 +433,25 @@ def unseen_memory(noise: Noise) -> float:
     Where sums carry a part r of the last one's noise on, and the test of correlations does not see it, that
     is (1 + r) / (1 - r).
     """
-    coordinates, steps = int((noise.scale > 0).sum()), int((noise.by_step > 0).sum())
+    coordinates, steps = noise.entries / len(noise.by_step), int((noise.by_step > 0).sum())
     if steps < 2 or not math.isfinite(noise.lag_chance):
         return 1.0
     missed = noise.lag_chance / math.sqrt(coordinates * (steps - 1))
     return (1 + missed) / (1 - missed) if missed < 1 else math.inf
 
 
-def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:
-    """Whether each tensor's noise has one scale in all steps, but for chance."""
+def _is_even(drawn: Tensor, has_noise: Tensor, noisy: Tensor, layout: Layout) -> bool:
+    """Whether each tensor's noise has one scale in all steps, but for chance.
+
+    Args:
+        has_noise: Which of the drawn numbers are noise, same shape.
+    """
     position, tensors = 0, list(layout.slices())
     for _, place in tensors:
-        count = int(noisy[place].sum())
-        each = drawn[:, position : position + count].double().square().sum(dim=1).numpy()
-        position += count
-        if count >= 2 and len(each) > 1:
+        here = slice(position, position := position + int(noisy[place].sum()))
+        counts = has_noise[:, here].sum(dim=1).numpy()
+        each, count = drawn[:, here].double().square().sum(dim=1).numpy()[counts >= 2], counts[counts >= 2]
+        if len(each) > 1:
             chances = 2 * np.minimum(chi2.cdf(each, count), chi2.sf(each, count))
             if float(chances.min()) * each.size * len(tensors) < RARE:
                 return False
