@@ -399,6 +399,25 @@ class RandomHalf(TakesTurns):
         return (torch.rand(total.shape, generator=public) < 0.5).float()
 
 
+class FreedByFlag(TakesTurns):
+    """Correct: the first layer needs no gradient until half of the steps are over."""
+
+    def batch(self, step: int) -> Tensor:
+        for parameter in self.network[0].parameters():
+            parameter.requires_grad_(step >= STEPS // 2)
+        return super().batch(step)
+
+    def mask(self, name: str, total: Tensor) -> Tensor:
+        return torch.full_like(total, float(self.parameters[name].requires_grad))
+
+
+class FreedBare(FreedByFlag):
+    """Wrong: and it gets no noise then."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return super().drawn(name, parameter) * float(not name.startswith("0"))
+
+
 class LargestHalf(TakesTurns):
     """Wrong: each step trains those weights whose sums are largest, by the batch."""
 
@@ -433,6 +452,8 @@ TRAINERS = {
     "drops_near_copies": DropsNearCopies(),
     "takes_turns": TakesTurns(),
     "random_half": RandomHalf(),
+    "freed_by_flag": FreedByFlag(),
+    "freed_bare": FreedBare(),
     "largest_half": LargestHalf(),
     "private_histogram": PrivateHistogram(),
     "logs_rises": LogsRises(),
@@ -470,6 +491,8 @@ SAYS = {
     "voted_labels": ("REFUTED", "what records add together is not what each adds"),
     "takes_turns": ("NOT_REFUTED", ""),
     "random_half": ("NOT_REFUTED", ""),
+    "freed_by_flag": ("NOT_REFUTED", ""),
+    "freed_bare": ("REFUTED", "no noise on 0.bias, 0.weight, which a record moves"),
     "largest_half": ("REFUTED", "no noise on 2.weight, 0.bias, which a record moves"),
     "drops_near_copies": ("UNDECIDED", "records fewer where some are near copies of others"),
     "noise_by_largest_norm": ("UNDECIDED", "what records hold changes the noise itself"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from workbench.audit.replay.crafts import copies
@@ -31,6 +33,7 @@ def own_runs(runs: Runs) -> tuple[Recording, Recording, bool]:
         return _by_gradients(runs)
     except RefusedError as refused:
         runs.public, runs.quiet, runs.tracked = frozenset(), frozenset(), frozenset()
+        runs.whole = False
         runs.noises.clear()
         try:
             return _by_weights(runs)
@@ -49,10 +52,20 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
         runs.public = public
         a = runs()
     if a.changes:
-        raise RefusedError("the parameters that an optimizer trains change between its steps")
+        a = _with_frozen(runs)
     if len({layout.shapes for layout in a.layouts}) > 1:
         raise RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     return _equal(runs, a)
+
+
+def _with_frozen(runs: Runs) -> Recording:
+    """Run A where parameters need gradients in some steps alone; in the others they have none."""
+    runs.whole = True
+    with suppress(InputError):
+        a = runs()
+        if not a.changes:
+            return a
+    raise RefusedError("the parameters that an optimizer trains change between its steps")
 
 
 def _by_weights(runs: Runs) -> tuple[Recording, Recording, bool]:

@@ -35,6 +35,7 @@ def recorded(
     disturbs: bool = False,
     quiet: frozenset[int] = frozenset(),
     public: frozenset[int] = frozenset(),
+    whole: bool = False,
     most: int | None = None,
     keeps_noises: bool = True,
     tracked: frozenset[int] | None = None,
@@ -53,6 +54,7 @@ def recorded(
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
             forced: they follow from no record.
+        whole: Record what needs no gradient at a step as what has none, as where parameters are freed later.
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
@@ -68,6 +70,7 @@ def recorded(
     kept = Recording()
     watch = Watch(kept, forced, like) if tracked is None else WeightsWatch(kept, forced, like, tracked)
     watch.most, watch.public, watch.keeps_noises = most, public, keeps_noises
+    watch.whole = whole
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it

@@ -38,6 +38,7 @@ class Runs:
 
     `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
     `public`: optimizers whose steps follow from no record, and are not recorded (`recorded`).
+    `whole`: parameters that need no gradient are recorded too (`recorded`).
     `tracked`: None where steps are those of torch optimizers; else parameters by whose weights they are read,
     by their places, all of them where there is none (`WeightsWatch`).
     `noises`: what was drawn as noise under the seed of each number, in some run.
@@ -54,6 +55,7 @@ class Runs:
         self.records = records
         self.quiet: frozenset[int] = frozenset()
         self.public: frozenset[int] = frozenset()
+        self.whole = False
         self.tracked: frozenset[int] | None = None
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
@@ -151,6 +153,7 @@ class Runs:
             disturbs=disturbs,
             quiet=self.quiet,
             public=self.public,
+            whole=self.whole,
             tracked=self.tracked,
             most=most,
             keeps_noises=number not in self.noises,

@@ -70,6 +70,8 @@ class Watch:
         self._order: dict[int, Optimizer] = {}
         self.silence: Silence | None = None
         self.public: frozenset[int] = frozenset()
+        self.whole = False
+        """Whether parameters that need no gradient are recorded too."""
         self.most: int | None = None
         """Steps after which the training ends."""
         self.has_ended = False
@@ -171,7 +173,7 @@ class Watch:
         Args:
             depth: How many steps of the same optimizer's this one is within.
         """
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        parameters = self._parameters(optimizer)
         kept, like, forced = self._kept, self._like, self._forced
         is_inner = depth > 0
         if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
@@ -244,7 +246,7 @@ class Watch:
         """Set the weights to those that the forced run has before its next step."""
         if self._is_public(optimizer):
             return
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        parameters = self._parameters(optimizer)
         step = self._kept.steps
         if self._forced is None or step >= self._forced.steps:
             return
@@ -254,6 +256,11 @@ class Watch:
                 self._set(parameters, weights)
                 if self._kept.steps == 1:
                     self._restore_frozen(parameters)
+
+    def _parameters(self, optimizer: Optimizer) -> list[Tensor]:
+        """What is recorded of an optimizer."""
+        own = (p for group in optimizer.param_groups for p in group["params"])
+        return [p for p in own if p.requires_grad or self.whole]
 
     def _set(self, parameters: Sequence[Tensor], weights: Tensor) -> None:
         """Give parameters these weights, in place."""
