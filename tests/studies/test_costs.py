@@ -117,6 +117,15 @@ def test_one_record_is_scaled_by_the_shape(store: Store) -> None:
     assert 3 * own < other < 10 * own
 
 
+def test_members_that_are_not_scored_are_read_by_the_steps_alone() -> None:
+    whole, part = (experiment(members=100, scored_members=scored) for scored in (None, 10))
+    (_, read, *steps), (_, read_of_part, *same_steps) = (
+        costs.terms(JobKind.TRAINING, plain(one), 0) for one in (whole, part)
+    )
+    assert read - read_of_part == 90
+    assert steps == same_steps
+
+
 def test_one_record_that_took_far_too_long_does_not_decide(store: Store) -> None:
     """The first job of a worker also loads its libraries."""
     for number in range(9):

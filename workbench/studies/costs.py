@@ -3,7 +3,7 @@
 A kind is all that decides the speed: training or measuring, mechanism, model, adapter, optimizer, corpus, and
 for a measuring the attack. Within a kind the seconds of a job are taken to be
 
-    training:   a + b N + c E N + d T        (N members and held-out records, E epochs, T steps)
+    training:   a + b S + c E N + d T        (S scored and held-out records, N members, E epochs, T steps)
     measuring:  a + b n                      (n records read, by the target and by every shadow)
     game:       a + b t                      (t steps of a trial, weighted; a game trains by itself)
 
@@ -143,10 +143,10 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
         subjects: For a measuring: the target and its shadows; 0 for a game that trains by itself.
 
     Returns:
-        For a training 1, N with the held-out records (and half of these again for each look at them while it
-        goes on: they are read before and after), E N (of it the share in steps that read records) and T, the
-        last two for each pass of a step; for a measuring 1 and the records read, or the passes of a game's
-        trial, those that are expected to read records counting `READING_STEP` times more.
+        For a training 1, the scored members with the held-out records (and half of these again for each look
+        at them while it goes on: they are read before and after), E N (of it the share in steps that read
+        records) and T, the last two for each pass of a step; for a measuring 1 and the records read, or the
+        passes of a game's trial, those that are expected to read records counting `READING_STEP` times more.
     """
     members, batch_size = experiment["members"], experiment["batch_size"]
     if kind is JobKind.MEASURING and subjects:
@@ -157,7 +157,8 @@ def terms(kind: JobKind, experiment: Mapping[str, Any], subjects: int) -> tuple[
     if kind is JobKind.MEASURING:
         return (1.0, load.passes * steps * (1.0 + READING_STEP * load.read_share))
     read = float(experiment["epochs"] * members) * load.read_share
-    records = float(members + read_beside(experiment) * (1.0 + load.looks / 2.0))
+    scored = experiment.get("scored_members") or members
+    records = float(scored + read_beside(experiment) * (1.0 + load.looks / 2.0))
     return (1.0, records, load.passes * read, float(load.passes * steps))
 
 
@@ -509,7 +510,8 @@ def _terms(job: StudyJob, size: tuple[int, int, int]) -> tuple[float, ...]:
     load = workload(form, steps=steps, share=batch_size / members, budget=_tried_nats(size))
     held_out = min(MOST_BESIDE, read_beside(form))
     read = steps * batch_size * load.read_share
-    return (1.0, float(members + held_out), load.passes * read, float(load.passes * steps))
+    scored = min(members, job.experiment.scored_members or members)
+    return (1.0, float(scored + held_out), load.passes * read, float(load.passes * steps))
 
 
 def _sized(size: tuple[int, int, int], *, whole: bool) -> tuple[int, int, int]:
