@@ -103,7 +103,7 @@ def test_the_sample_study_ends_as_it_must(ran: Path) -> None:
     errors = {outcome.experiment.variant: outcome.error for outcome in results.outcomes if outcome.error}
     assert errors["diverges"].startswith("its training failed: InconclusiveError: step ")
     assert "not finite" in errors["diverges"]
-    assert errors["too large"].startswith("InputError: ")
+    assert errors["too large"].startswith("RoomError: ")
     assert "2000" in errors["too large"]
     assert len(results.done(variant="DP-Weights", seed=1)) == 3
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, cast
@@ -241,7 +241,7 @@ def _training_setup(setup: TrainingSetup, mechanism: Mechanism) -> tuple[Trainin
     if isinstance(mechanism, PostHocMechanism):
         parameters = {n: v for n, v in parameters.items() if n not in mechanism.release_parameters}
         setup = replace(setup, budget=None, mechanism_parameters=parameters)
-    elif setup.budget is not None and not _reads_budget(_Keyed.of(setup)):
+    elif setup.budget is not None and not _reads_budget(_Keyed.of(setup, _DECIDE_PROMISES)):
         setup = replace(setup, budget=None)
     described: dict[str, Any] = plain(replace(setup, attack_parameters={}))
     del described["attack_parameters"]  # Their insertions stand for them.
@@ -252,6 +252,8 @@ def _training_setup(setup: TrainingSetup, mechanism: Mechanism) -> tuple[Trainin
     described["model_parameters"] = settled("model", setup.model, setup.model_parameters)
     return setup, described
 
+
+_DECIDE_PROMISES = tuple(one.name for one in fields(TrainingSetup) if one.name != "seed")
 
 _DECIDE_INSERTIONS = (
     "corpus",
