@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from workbench.checks.published import PublishedPaper
 from workbench.core import registry
 from workbench.core.errors import InputError, unknown_name
-from workbench.studies.experiments import Experiment, Study, StudyResults
+from workbench.studies.experiments import Experiment, Status, Study, StudyResults
 from workbench.studies.repeating import repeat_level, repeat_words
 from workbench.studies.report import ReplicationFinding, StudyReport
 
@@ -196,7 +196,9 @@ class Decisions:
     ) -> tuple[ReplicationFinding, ...]:
         """What the first units say of some conclusions, where a repeat would say the same."""
         results = self._read(replace(self._base, experiments=tuple(self._experiments.values())))
-        self._keys |= {self._place(outcome.experiment): outcome.key for outcome in results.outcomes}
+        # What was left out gets no seeds, though a test counts it.
+        there = [outcome for outcome in results.outcomes if outcome.status is not Status.MISSING]
+        self._keys |= {self._place(outcome.experiment): outcome.key for outcome in there}
         counted = set(itertools.islice(self._seeds(), units))
         outcomes = tuple(outcome for outcome in results.outcomes if outcome.experiment.seed in counted)
         study = replace(self._base, experiments=tuple(outcome.experiment for outcome in outcomes))
