@@ -334,6 +334,8 @@ def test_a_run_adds_seeds_and_a_report_repeats_its_looks(
     words = ["run", "grids.toml", "--until-decided", "--workers", "0", "--out", "o", "--conclusions", AUC]
     assert main([*words, "--budget", "1s"]) == 0  # Over before a second round may begin.
     assert read_run(Path("o"))["looks"] == {AUC: [3]}
+    assert main([*words, "--only", "epsilon=1"]) == 2
+    assert "--only must be as it was for the looks that o holds, nothing, got " in capsys.readouterr().err
     monkeypatch.setattr(deciding, "MOST_LOOKS", 2)
     assert main(words) == 0
     printed = capsys.readouterr().out

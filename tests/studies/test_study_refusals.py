@@ -405,7 +405,7 @@ def test_a_corpus_with_too_few_records_is_refused_before_any_work(
     assert main(["run", str(file), "--out", str(tmp_path / "out"), "--workers", "0"]) == 2
     line = capsys.readouterr().err
     assert "group 'one'" in line
-    assert "members must leave room for held_out and public: 10000 + " in line
+    assert "2 x members must leave room for held_out and public: 10000 + " in line
     assert "has 1797" in line
     assert len(line.splitlines()) == 1
     assert not (tmp_path / "out").exists()

@@ -418,6 +418,40 @@ class FreedBare(FreedByFlag):
         return super().drawn(name, parameter) * float(not name.startswith("0"))
 
 
+class FreedByLoss(TakesTurns):
+    """Wrong: the first layer is trained while the batch's own loss is large."""
+
+    def batch(self, step: int) -> Tensor:
+        drawn = super().batch(step)
+        with torch.no_grad():
+            losses = functional.cross_entropy(self.network(self.images), self.labels, reduction="none")
+        self.is_large = bool(losses[drawn].mean() > 1.8)
+        return drawn
+
+    def mask(self, name: str, total: Tensor) -> Tensor:
+        return torch.full_like(total, float(self.is_large or name.startswith("2")))
+
+
+class RowOfEach(Trainer):
+    """Wrong: each record has a row of weights, which gets sum and noise where the record is in the batch."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.rows = torch.nn.Embedding(len(self.images), 16)
+        self.parameters = {"rows": self.rows.weight}
+        return torch.optim.SGD(self.rows.parameters(), lr=0.5)
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        self.now = torch.zeros(self.rows.weight.shape)
+        self.now[batch] = 1.0
+        errors = self.rows.weight.detach()[batch] - self.images[batch, 16:32]
+        each = torch.zeros(len(batch), *self.now.shape)
+        each[torch.arange(len(batch)), batch] = errors
+        return {"rows": each}
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.now * super().drawn(name, parameter)
+
+
 class LargestHalf(TakesTurns):
     """Wrong: each step trains those weights whose sums are largest, by the batch."""
 
@@ -454,6 +488,8 @@ TRAINERS = {
     "random_half": RandomHalf(),
     "freed_by_flag": FreedByFlag(),
     "freed_bare": FreedBare(),
+    "freed_by_loss": FreedByLoss(),
+    "row_of_each": RowOfEach(),
     "largest_half": LargestHalf(),
     "private_histogram": PrivateHistogram(),
     "logs_rises": LogsRises(),
@@ -493,6 +529,8 @@ SAYS = {
     "random_half": ("NOT_REFUTED", ""),
     "freed_by_flag": ("NOT_REFUTED", ""),
     "freed_bare": ("REFUTED", "no noise on 0.bias, 0.weight, which a record moves"),
+    "freed_by_loss": ("UNDECIDED", "some coordinates have noise in some steps and none in others"),
+    "row_of_each": ("UNDECIDED", "some coordinates have noise in some steps and none in others"),
     "largest_half": ("REFUTED", "no noise on 2.weight, 0.bias, which a record moves"),
     "drops_near_copies": ("UNDECIDED", "records fewer where some are near copies of others"),
     "noise_by_largest_norm": ("UNDECIDED", "what records hold changes the noise itself"),

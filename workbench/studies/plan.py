@@ -84,7 +84,7 @@ def check_records(study: Study) -> None:
             try:
                 load_corpus(setup_of(experiment))
             except RoomError as error:
-                raise error.of("members") from None
+                raise error.of("2 x members") from None
 
 
 _DECIDE_FIT = tuple(

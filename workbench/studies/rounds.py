@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ArgumentError
 from workbench.core.one_line import object_line
-from workbench.studies.deciding import CONFIDENCE, Decisions, Looks, require_known
+from workbench.studies.deciding import CONFIDENCE, Decisions, Looks, Standing, require_known
+from workbench.studies.report import Replication
 
 if TYPE_CHECKING:
     from workbench.checks.published import PublishedPaper
@@ -87,6 +88,12 @@ class NextLooks:
         return self.jobs[claim] <= self.cost.job_seconds.keys()
 
 
+def _may_tell(standing: Standing) -> bool:
+    """Whether more seeds may decide it; not where nothing that is run can be tested."""
+    finding = standing.finding
+    return standing.is_open and not (finding.outcome is Replication.NOT_RUN and finding.needed is None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
     """The looks of a run at a paper's conclusions.
@@ -96,6 +103,7 @@ class Rounds:
         folder: Of the study's store.
         budget: Seconds that may be spent; None for any.
         chosen: Experiments of the study's own that are run; settings of others get no seeds.
+        selection: What `--only` and `--limit` chose, in words; empty for everything.
         workers: At work at a time, 0 for this process; None where that is not known.
         started: When the first round began, by `time.monotonic`.
     """
@@ -103,6 +111,7 @@ class Rounds:
     decisions: Decisions
     folder: Path
     chosen: Sequence[Experiment]
+    selection: Sequence[str]
     budget: float | None
     workers: int | None
     started: float = field(default_factory=time.monotonic)
@@ -116,6 +125,7 @@ class Rounds:
         *,
         claims: Sequence[str],
         chosen: Sequence[Experiment],
+        selection: Sequence[str],
         budget: float | None,
         workers: int | None,
     ) -> Rounds:
@@ -131,7 +141,14 @@ class Rounds:
         units = len({experiment.seed for experiment in study.experiments})
         looks = {claim: earlier.get(claim, (units,)) for claim in claims or known}
         decisions = decisions_of(study, folder, {**earlier, **looks})
-        return cls(decisions=decisions, folder=folder, chosen=chosen, budget=budget, workers=workers)
+        return cls(
+            decisions=decisions,
+            folder=folder,
+            chosen=chosen,
+            selection=selection,
+            budget=budget,
+            workers=workers,
+        )
 
     def study(self) -> Study:
         """What is to be run for the looks."""
@@ -148,7 +165,7 @@ class Rounds:
         from workbench.studies.results import pending
 
         standings = self.decisions.standings()
-        claims = [claim for claim in self.decisions.looks if standings[claim].is_open]
+        claims = [claim for claim in self.decisions.looks if _may_tell(standings[claim])]
         with store_in(self.folder) as store:
             waiting = pending(self.decisions.next_study(claims), store)
             cost = costs.estimate(store, waiting)

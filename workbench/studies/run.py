@@ -47,6 +47,7 @@ def write_run(
     bases: Mapping[str, str] | None = None,
     device: str = "",
     looks: Mapping[str, Sequence[int]] | None = None,
+    only: Sequence[str] = (),
 ) -> None:
     """Write `run.json`: what is run in a folder.
 
@@ -55,6 +56,7 @@ def write_run(
         bases: Folders that stand in for base models, by their names.
         device: That all experiments ran on, whatever the file says; empty for what the file says.
         looks: At conclusions (`workbench.studies.deciding`); None for those of an earlier run of the same.
+        only: What `--only` and `--limit` chose for these looks; empty for everything.
 
     Raises:
         InputError: the folder cannot be written.
@@ -62,6 +64,7 @@ def write_run(
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     form = {
         "looks": dict(looks_of(study, out) if looks is None else looks),
+        "only": list(selection_of(study, out) if looks is None else only),
         "schema": RUN_SCHEMA,
         "study": source or study.name,
         "name": study.name,
@@ -78,12 +81,24 @@ def write_run(
 
 def looks_of(study: Study, out: Path) -> Mapping[str, Sequence[int]]:
     """The looks at conclusions that `out/run.json` remembers of this study and profile; empty for none."""
+    ran = _run_of(study, out)
+    return {claim: tuple(counts) for claim, counts in ran["looks"].items()} if ran else {}
+
+
+def selection_of(study: Study, out: Path) -> tuple[str, ...]:
+    """What `--only` and `--limit` chose where these looks were made; empty for everything."""
+    ran = _run_of(study, out)
+    return tuple(ran["only"]) if ran else ()
+
+
+def _run_of(study: Study, out: Path) -> dict[str, Any]:
+    """The content of `out/run.json`, if that is of this study and profile; else empty."""
     try:
         ran = read_run(out)
     except InputError:
         return {}
     same = ran["source_sha256"] == study.source_sha256 and ran["profile"] == study.profile
-    return {claim: tuple(counts) for claim, counts in ran["looks"].items()} if same else {}
+    return dict(ran) if same else {}
 
 
 def read_run(out: Path) -> dict[str, JSON]:
@@ -92,7 +107,7 @@ def read_run(out: Path) -> dict[str, JSON]:
     Returns:
         `study` (name or path), `name`, `profile`, `source_sha256`, `created`, `command`, `bases` (folders
         that stood in for base models), `device` (empty for the file's), `looks` (numbers of units by
-        conclusion, empty where no seeds were added).
+        conclusion, empty where no seeds were added), `only` (what was chosen then).
 
     Raises:
         InputError: nothing was run there, or the file is damaged.
@@ -108,7 +123,7 @@ def read_run(out: Path) -> dict[str, JSON]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return {"bases": {}, "device": "", "looks": {}, **form}
+    return {"bases": {}, "device": "", "looks": {}, "only": [], **form}
 
 
 MOST_TRIES = 3
@@ -123,7 +138,7 @@ class RunOptions:
         workers: Processes; 0 runs in this process.
         scheduler: Address of a Dask scheduler, which then has the workers; None for none.
         retry_failed: Do again what an earlier run recorded as failed.
-        source, command, bases, device, looks: For `run.json`; see `write_run`.
+        source, command, bases, device, looks, only: For `run.json`; see `write_run`.
     """
 
     workers: int = 2
@@ -134,6 +149,7 @@ class RunOptions:
     bases: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
     looks: Mapping[str, Sequence[int]] | None = None
+    only: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +203,7 @@ def run_study(
     with closing(Store(out / "store")) as store:
         store.sweep()
         said = {"source": options.source, "command": options.command, "device": options.device}
-        write_run(study, out, bases=options.bases, looks=options.looks, **said)
+        write_run(study, out, bases=options.bases, looks=options.looks, only=options.only, **said)
         wanted = {jobs.measuring.key: jobs for jobs in map(jobs_of, study.experiments)}
         plan = pending(study, store, retry_failed=options.retry_failed)
         run = _Run(

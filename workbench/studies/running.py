@@ -146,6 +146,7 @@ class PreparedRun:
             bases=self.bases,
             device=self.device,
             looks=None if self.rounds is None else self.rounds.decisions.looks,
+            only=() if self.rounds is None else self.rounds.selection,
         )
         summary = run_study(self.study, out=self.out, options=how, listener=listener)
         return RunResult(self, summary, failures_of(self.study, self.out))
@@ -312,7 +313,7 @@ def prepare_run(
         if given and not deciding:
             raise ArgumentError(argument, "is said of `until_decided`, which is missing")
     seconds = None if budget is None else seconds_of("budget", budget)
-    from workbench.studies.run import looks_of
+    from workbench.studies.run import looks_of, selection_of
     from workbench.studies.study import load_study, select
 
     whole = load_study(name, profile=profile)
@@ -321,7 +322,7 @@ def prepare_run(
     except InputError as error:
         raise ArgumentError("only", f": {error}") from error
     folders = stand_ins(base)
-    chosen, whole = (placed(with_stand_ins(one, folders), device) for one in (chosen, whole))
+    chosen = placed(with_stand_ins(chosen, folders), device)
     place = Path("studies") / chosen.name if out is None else path_of("out", out)
     require_folder_place("out", place)
     (fetch or fetch_corpora)(chosen)
@@ -335,12 +336,20 @@ def prepare_run(
     count = None if scheduler is not None else min(2, os.cpu_count() or 1) if workers is None else workers
     rounds = None
     if deciding:
+        whole, earlier = placed(with_stand_ins(whole, folders), device), looks_of(whole, place)
+        selection = tuple(sorted(names_of("only", only))) + ((f"the first {limit}",) if limit else ())
+        if earlier and (before := selection_of(whole, place)) != selection:
+            words = (object_line(list(one)) if one else "nothing" for one in (before, selection))
+            raise ArgumentError(
+                "only", "must be as it was for the looks that {} holds, {}, got {}".format(place, *words)
+            )
         rounds = Rounds.of(
             whole,
             place / "store",
-            looks_of(whole, place),
+            earlier,
             claims=claims,
             chosen=chosen.experiments,
+            selection=selection,
             budget=seconds,
             workers=count,
         )

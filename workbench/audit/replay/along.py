@@ -59,7 +59,10 @@ def along(
     compared.add(a, b)
     # Steps that differ are known by the noise of this seed only.
     enough = math.ceil(ENOUGH / min(compared.directions, compared.spread))
-    more = 0 if noise.differs else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
+    # Other seeds have other gaps than those of the moves.
+    more = (
+        0 if noise.differs or noise.is_masked else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
+    )
 
     def take(numbers: range) -> None:
         runs.expect(2 * sum(number > 1 for number in numbers))
@@ -70,7 +73,7 @@ def along(
     take(range(1, 1 + more))
     found = compared.ratios()
     most = max(ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found)
-    if UNSEEN <= min(map(_chance, found)) < RARE and not noise.differs:
+    if UNSEEN <= min(map(_chance, found)) < RARE and not (noise.differs or noise.is_masked):
         looked_at = compared.forget()
         take(range(1 + more, 2 + 2 * more))
         # Fewer seeds, as where some fail or draw the same noise, say less than those before.
@@ -148,7 +151,7 @@ class _Compared:
     def _mean_square(self, drawn: Tensor) -> Tensor:
         """Of each coordinate, over the steps in which it has noise."""
         squares = drawn.double().square()
-        times = (drawn != 0).sum(dim=0).clamp(min=1) if self._noise.gaps else len(drawn)
+        times = (drawn != 0).sum(dim=0).clamp(min=1) if self._noise.is_masked else len(drawn)
         return squares.sum(dim=0) / times
 
     def _drawn(self, one: Recording, other: Recording, step: int) -> Tensor:

@@ -159,7 +159,8 @@ class Silence:
         those of a sampler among some of them, where others are held out (`count_parts`).
         """
         size = drawn.numel() if isinstance(drawn, Tensor) else np.size(drawn)
-        self._drawn_among(size)
+        if not in_place and np.ndim(drawn) == 1:
+            self._drawn_among(size)
         if size == 1 and not in_place and self._records > 1:
             self._single += 1
             return self._disturbed(drawn, is_uniform=True) if self.disturbs_single else drawn
@@ -215,7 +216,7 @@ class Silence:
             for one in args:
                 if isinstance(one, Tensor) and self._parts.pop(one.data_ptr(), None) is not None:
                     self._compared.append(one.numel())
-        if is_draw and name in ("randperm", "bernoulli", "bernoulli_"):
+        if is_draw and name in ("randperm", "bernoulli") and drawn.dim() == 1:
             self._drawn_among(drawn.numel())
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)

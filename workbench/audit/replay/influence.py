@@ -35,9 +35,9 @@ def together(
     """What two quarters of the records replaced by crafts show, and what nearly all of them do.
 
     Returns:
-        What their moves of the updates do not add up to, as a share; how many fewer records than all batches
-        are drawn from where near copies of others are among them; and what else they change, each with its
-        run. Between the two ends of a chain of neighbours that differ, some two neighbours do.
+        What their moves of the updates do not add up to, as a share; by how many fewer records batches are
+        drawn where near copies of others are among them; and what else they change, each with its run.
+        Between the two ends of a chain of neighbours that differ, some two neighbours do.
     """
     for made in two_for_many(runs.records, craft):
         sets: list[dict[int, Mapping[str, Any]]] = [
@@ -54,10 +54,9 @@ def together(
         beside = [twins(runs.records, part) for part in (0, 1)]
         beside.append({**beside[0], **beside[1]})
         near = [runs(runs.with_records(own), forced=a) for own in beside]
-        if b.among == len(runs.records):  # Otherwise it is not known which are left out, and why.
-            dropped = max(b.among - version.among for version in near)
         left = _left_over(a, b, near)
         share = float(np.nanmax([share, left])) if math.isfinite(left) else share
+        dropped = _dropped(runs, (a, b), beside[0], near[0])
     # A choice by all records, as of the best of all models, turns where most of them change. Labels stay.
     kept = {record["label"]: i for i, record in enumerate(runs.records)}.values()
     sets.append(dict.fromkeys(set(range(len(runs.records))) - set(kept), craft.record))
@@ -69,6 +68,26 @@ def together(
         if version.layouts == b.layouts:
             found += [(replace(leak, records=len(others)), version) for leak in leaks_of(b, version)]
     return share, dropped, found
+
+
+def _dropped(
+    runs: Runs, own: tuple[Recording, Recording], beside: Mapping[int, Mapping[str, Any]], near: Recording
+) -> int:
+    """How many near copies are left out because of what they are near, from batches drawn from all at first.
+
+    What is left out also where those are not there, whose places the replaced records take, is left out for
+    what it holds itself.
+
+    Args:
+        own: Run A and run B.
+        beside: Near copies of the records two places on, by their places; `near`: the run with them.
+    """
+    a, b = own
+    if b.among != len(runs.records) or near.among == b.among:
+        return 0
+    moved = {place + 2: runs.records[place] for place in beside}
+    alone = runs(runs.with_records({**moved, **beside}), forced=a)
+    return max(alone.among - near.among, 0)
 
 
 def _left_over(a: Recording, b: Recording, versions: Sequence[Recording]) -> float:
@@ -187,7 +206,7 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
                 theirs = (noisy.gradients[step] - version.gradients[step]).double()
                 if float(own.norm()) > 0:
                     found.append(float((theirs - own).norm()) / float(own.norm()))
-    if not differs:
+    if not differs and not b.elsewhere:  # By other noise, a clipping norm may be found that falls with them.
         found.append(_rescaled(runs, a, b))
     return float(np.nanmax(found)) if found and not np.isnan(found).all() else math.nan
 

@@ -23,11 +23,13 @@ from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
+from workbench.audit.replay.masks import of_one_record, public_gaps
 from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
     bent,
-    gaps_of,
+    fresh,
+    full,
     is_repeated,
     is_told,
     noise_like,
@@ -135,8 +137,9 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
             "clipping norm)"
         )
-    if noise.values and bend <= BENT and (gaps := gaps_of(a, b, noise)):
-        noise = noise_of(a, b, gaps)
+    if noise.values and bend <= BENT:
+        gaps, are_public = public_gaps(runs, a, b, noise, next(iter(crafts.values()))[0])
+        noise = noise_of(a, b, gaps) if are_public else replace(noise, gaps=gaps)
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
@@ -175,7 +178,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         is_schedule=is_schedule,
         stretched=max(fewer_directions, stronger),
         unseen=max(unseen, most, unseen_memory(noise)),
-        fresh=_fresh(b, noise),
+        fresh=fresh(b, noise),
         reach=noise.reach,
         is_bounded=noise.is_bounded,
         excess=noise.excess,
@@ -192,7 +195,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         recognised=b.recognised,
-        elsewhere=b.elsewhere + (noise.values > 0 and _fresh(b, noise) > 1),  # More than updates have.
+        elsewhere=b.elsewhere + (b.numbers > full(noise) > 0),  # More than updates have.
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
@@ -300,12 +303,6 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
     return depends
 
 
-def _fresh(b: Recording, noise: Noise) -> float:
-    """Numbers drawn as noise over the noisy values of all updates."""
-    values = noise.entries if noise.gaps else int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
-    return b.numbers / values if values else math.inf
-
-
 def _require_released(a: Recording, noise: Noise) -> None:
     """Refuse a training of several copies of the parameters, some of which have no noise in any step.
 
@@ -403,7 +400,7 @@ class _Replacements:
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
         at.weak = at.present & (farthest < WEAK * farthest.max())
         self.naked.update(dict.fromkeys(bare[0]))
-        self.patchy.update(dict.fromkeys(bare[1]))
+        self.patchy.update(dict.fromkeys([*bare[1], *of_one_record(self._noise, a.layouts[0], at.present)]))
         for version, agree in zip(at.versions, at.agree[1:], strict=True):
             self.steers_sampler |= chooses_otherwise(version, b, agree)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -85,10 +85,11 @@ class Noise:
         lagged: Likewise the largest over lags of the mean correlation of steps so far apart, in standard
             deviations of chance; `lag_chance` is what chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
-        entries: Of all steps, the coordinates that have noise in them.
+        counts: How many coordinates have noise in each step, shape `(T,)`.
+        lag_numbers: Of the lag that has most, the products behind its mean correlation.
         gaps: Of each step, the noisy coordinates that are 0 in both runs, as where only some get noise; empty
-            where there are none, or where something follows the noise that makes zeros. Scales, and all that
-            is said of the noise's form, are of the others then.
+            where there are none, or where something follows the noise that makes zeros.
+        is_masked: Whether scales, and all that is said of the noise's form, are of what is no gap.
     """
 
     scale: Tensor
@@ -105,14 +106,17 @@ class Noise:
     lagged: float
     lag_chance: float
     copies: tuple[Copy, ...]
-    entries: int = 0
+    counts: FloatArray = field(default_factory=lambda: np.zeros(0))
+    lag_numbers: float = 0.0
     gaps: tuple[Tensor, ...] = ()
+    is_masked: bool = False
 
     def changes_like(self, other: Noise) -> bool:
         """Whether the noise of another seed changes from step to step in the same way."""
         if self.by_step.shape != other.by_step.shape or not other.by_step.all():
             return False
-        return bool(np.allclose(self.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / self.values)))
+        numbers = self.counts if self.is_masked else np.full(len(self.by_step), self.values)
+        return bool((np.abs(self.by_step / other.by_step - 1.0) <= 5 / np.sqrt(np.maximum(numbers, 1))).all())
 
     def seen(self, gradient: Tensor, step: int, coordinates: Tensor) -> Tensor:
         """Coordinates of an update of a noisy step, in standard deviations of their noise; float64."""
@@ -124,7 +128,7 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
     """The noise between a run and the same without noise.
 
     Args:
-        gaps: Of each step, coordinates that get no noise in it (`gaps_of`); none where all get some.
+        gaps: Of each step, coordinates without noise in it, whatever the records are (`masks.public_gaps`).
     """
     layout = a.layouts[0]
     steps = list(zip(a.gradients, b.gradients, strict=True))
@@ -160,7 +164,7 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
             lag_chance=math.inf,
             copies=(),
         )
-    fewest = entries = int(times[noisy].sum())
+    fewest = int(times[noisy].sum())
     for group in groups:
         weights = times[group]
         scale[group] = float(((scale[group] * weights).sum() / weights.sum()).sqrt())
@@ -179,12 +183,13 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
     drawn, has_noise = drawn[torch.from_numpy(by_step > 0)], has_noise[torch.from_numpy(by_step > 0)]
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
     is_even = _is_even(drawn, has_noise, noisy, layout)
-    numbers, fewest_at_once = int(has_noise.sum()), int(counts[by_step > 0].min())
+    numbers, fewest_at_once = int(has_noise.sum()), int(counts[by_step > 0].min(initial=coordinates))
     moments = [float(drawn.double().pow(power).sum()) / numbers for power in (2, 4)]
     excess = moments[1] / moments[0] ** 2 - 3.0
     active = [int(step) for step in np.flatnonzero(by_step > 0)]
-    pairs, correlation, chance = _between_steps(drawn, fewest_at_once)
-    lagged, lag_chance = _at_lags(drawn, fewest_at_once)
+    shared = has_noise.double() @ has_noise.double().T if gaps else None
+    pairs, correlation, chance = _between_steps(drawn, shared)
+    lagged, lag_chance, lag_numbers = _at_lags(drawn, shared)
     places = torch.nonzero(noisy)[:, 0]
     reach = float(drawn.abs().max())
     return Noise(
@@ -212,8 +217,10 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
                 for this, other in _between_tensors(drawn, noisy, layout)
             ),
         ),
-        entries=entries,
+        counts=counts.astype(np.float64),
+        lag_numbers=lag_numbers,
         gaps=tuple(gaps),
+        is_masked=bool(gaps),
     )
 
 
@@ -227,9 +234,20 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
 
 
 def noise_like(noise: Noise, a: Recording, b: Recording) -> Noise:
-    """The noise between two other runs, with gaps of its own where the given noise has some."""
+    """The noise between two other runs, with gaps of its own where the given noise is measured with some."""
     found = noise_of(a, b)
-    return noise_of(a, b, gaps_of(a, b, found)) if noise.gaps else found
+    return noise_of(a, b, gaps_of(a, b, found)) if noise.is_masked else found
+
+
+def fresh(b: Recording, noise: Noise) -> float:
+    """Numbers drawn as noise over the noisy values of all updates."""
+    values = int(noise.counts[noise.by_step > 0].sum()) if noise.is_masked else full(noise)
+    return b.numbers / values if values else math.inf
+
+
+def full(noise: Noise) -> int:
+    """Noisy coordinates in all steps that have noise."""
+    return int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
 
 
 def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
@@ -242,8 +260,16 @@ def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Reco
         return 0
     if not _tells(rows[0].shape[1], len(rows[0]) * len(rows[1])):
         return 0
-    first, second = (torch.nn.functional.normalize(row.float(), dim=1) for row in rows)
+    first, second = (torch.nn.functional.normalize(row.float(), dim=1)[_have_many(row)] for row in rows)
+    if not len(first) or not len(second):
+        return 0
     return int(((first @ second.T).abs() > SAME).any(dim=1).sum())
+
+
+def _have_many(rows: Tensor) -> BoolArray:
+    """Which rows have so many numbers that two are not equal up to a factor by chance: few may be 0."""
+    many: BoolArray = ((rows != 0).sum(dim=1) >= min(PREFIX, rows.shape[1])).numpy()
+    return many
 
 
 def _tells(coordinates: int, pairs: int) -> bool:
@@ -327,24 +353,31 @@ def _groups(variance: Tensor, noisy: Tensor, layout: Layout, times: Tensor) -> l
     return [mask for _, _, mask in groups]
 
 
-def _between_steps(drawn: Tensor, coordinates: int) -> tuple[list[tuple[int, int]], float, float]:
+def _between_steps(drawn: Tensor, shared: Tensor | None) -> tuple[list[tuple[int, int]], float, float]:
     """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's.
 
     Args:
-        coordinates: That have noise at once, at least.
+        shared: How many coordinates have noise in each two steps; None where all have it in all.
     """
-    steps = len(drawn)
+    steps, coordinates = drawn.shape
     if steps < 2:
         return [], 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn, dim=1)
+    rows[torch.from_numpy(~_have_many(drawn))] = 0.0
     found = torch.tril((rows @ rows.T).abs(), diagonal=-1)
     tells = _tells(coordinates, steps * steps)
     same = found > SAME if tells else torch.tril(_equal(drawn), diagonal=-1)
     pairs = [(int(step), int(same[step].int().argmax())) for step in torch.nonzero(same.any(dim=1))[:, 0]]
     if not tells:
         return pairs, 0.0, math.inf
-    largest = float(torch.where(same, 0.0, found).max())
-    return pairs, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
+    limit = float(norm.isf(RARE / (steps * (steps - 1))))
+    if shared is None:
+        return pairs, float(torch.where(same, 0.0, found).max()), limit / math.sqrt(coordinates)
+    products = torch.tril((drawn.double() @ drawn.double().T).abs(), diagonal=-1)
+    deviations = torch.where(same | (shared < FEW), 0.0, products / shared.clamp(min=1.0).sqrt())
+    most = int(deviations.argmax())
+    numbers = max(float(shared.flatten()[most]), 1.0)
+    return pairs, float(deviations.max()) / math.sqrt(numbers), limit / math.sqrt(numbers)
 
 
 def _equal(drawn: Tensor) -> Tensor:
@@ -355,26 +388,39 @@ def _equal(drawn: Tensor) -> Tensor:
     return alike & (drawn.shape[1] > 1)
 
 
-def _at_lags(drawn: Tensor, coordinates: int) -> tuple[float, float]:
+def _at_lags(drawn: Tensor, shared: Tensor | None) -> tuple[float, float, float]:
     """The largest mean correlation of noises so many steps apart, over its deviation; and chance's.
 
     Without copies where they are found one by one.
 
     Args:
-        coordinates: That have noise at once, at least.
+        shared: As of `_between_steps`.
+
+    Returns:
+        Also the largest number of products behind such a mean.
     """
-    steps = len(drawn)
+    steps, coordinates = drawn.shape
     lags = range(1, steps // 2 + 1)
     if not lags:
-        return 0.0, math.inf
+        return 0.0, math.inf, 0.0
     rows = torch.nn.functional.normalize(drawn.double(), dim=1)
     products = rows @ rows.T
     found, most = [0.0], SAME if _tells(coordinates, steps * steps) else 1.0 + SAME
+    numbers = [0.0]
+    together = None if shared is None else drawn.double() @ drawn.double().T
     for lag in lags:
         here = torch.diagonal(products, -lag)
-        here = here[here.abs() <= most]
-        found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
-    return max(found), float(norm.isf(LAGGED / (2 * len(lags))))
+        is_known = here.abs() <= most
+        if together is None or shared is None:
+            here = here[is_known]
+            found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
+            numbers.append(float(coordinates * here.numel()))
+            continue
+        numbers.append(float(torch.diagonal(shared, -lag)[is_known].sum()))
+        if numbers[-1] >= FEW:
+            here = torch.diagonal(together, -lag)[is_known]
+            found.append(abs(float(here.sum())) / math.sqrt(numbers[-1]))
+    return max(found), float(norm.isf(LAGGED / (2 * len(lags)))), max(numbers)
 
 
 def _is_bounded(values: int, reach: float) -> bool:
@@ -409,12 +455,12 @@ def stretched(
         return 1.0, 1.0
     squares = (rows[0] @ rows[1].T).square()
     is_same = squares >= SAME**2
-    if noise.gaps:
+    if noise.is_masked:
         # Of what two steps have noise on, s and t coordinates, u are shared: the mean is u / (s t).
         first, second = ((row != 0).double() for row in rows)
         shared = first @ second.T
         alone = first.sum(dim=1)[:, None] * second.sum(dim=1)[None]
-        squares = torch.where(shared > 1, squares * alone / shared / coordinates, torch.nan)
+        squares = torch.where(shared >= FEW, squares * alone / shared / coordinates, torch.nan)
     # Noise that repeats is found elsewhere; steps without any have no direction.
     is_known = (
         squares.isfinite() & ~is_same & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
@@ -433,10 +479,9 @@ def unseen_memory(noise: Noise) -> float:
     Where sums carry a part r of the last one's noise on, and the test of correlations does not see it, that
     is (1 + r) / (1 - r).
     """
-    coordinates, steps = noise.entries / len(noise.by_step), int((noise.by_step > 0).sum())
-    if steps < 2 or not math.isfinite(noise.lag_chance):
+    if not noise.lag_numbers or not math.isfinite(noise.lag_chance):
         return 1.0
-    missed = noise.lag_chance / math.sqrt(coordinates * (steps - 1))
+    missed = noise.lag_chance / math.sqrt(noise.lag_numbers)
     return (1 + missed) / (1 - missed) if missed < 1 else math.inf
 
 
@@ -508,6 +553,8 @@ def is_told(
         )
 
     (x, y), (moved, before) = seen(*own), seen(version, own[1])
+    if not bool(y.any()):
+        return False
     factor = float(x @ y) / float(y @ y)
     left, apart = float((x - factor * y).norm()), float((moved - factor * before).norm())
     size = max(float(moved.norm()), abs(factor) * float(before.norm()))

@@ -54,7 +54,7 @@ def recorded(
         quiet: Draws before the first gradient that are noise too (`Recording.early`).
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
             forced: they follow from no record.
-        whole: Record what needs no gradient at a step as what has none, as where parameters are freed later.
+        whole: Record parameters that need no gradient at a step too, as where they are freed later.
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,

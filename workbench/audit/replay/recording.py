@@ -49,8 +49,8 @@ class Recording:
             with equal ones drew the same batches. Only with forced gradients.
         chosen: A hash of what was chosen among the records before each step: coins and options drawn by
             given probabilities, uniform numbers below something. Only with forced gradients.
-        among: The largest number, of at most the records, of coins at once, of an order, or of options: from
-            how many a sampler draws. Only with forced gradients.
+        among: Of how many records a sampler draws, as far as is seen: the most coins at once, places of
+            an order, or options, but for more than there are records. Only with forced gradients.
         rates: The rates of the parameter groups at each step; none where steps are read by the weights.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.

@@ -71,7 +71,7 @@ class Watch:
         self.silence: Silence | None = None
         self.public: frozenset[int] = frozenset()
         self.whole = False
-        """Whether parameters that need no gradient are recorded too."""
+        """Whether parameters that need no gradient at a step are recorded too."""
         self.most: int | None = None
         """Steps after which the training ends."""
         self.has_ended = False
@@ -173,7 +173,7 @@ class Watch:
         Args:
             depth: How many steps of the same optimizer's this one is within.
         """
-        parameters = self._parameters(optimizer)
+        parameters = self._recorded_of(optimizer)
         kept, like, forced = self._kept, self._like, self._forced
         is_inner = depth > 0
         if forced is not None and kept.steps < forced.steps and forced.inner[kept.steps] and not is_inner:
@@ -246,7 +246,7 @@ class Watch:
         """Set the weights to those that the forced run has before its next step."""
         if self._is_public(optimizer):
             return
-        parameters = self._parameters(optimizer)
+        parameters = self._recorded_of(optimizer)
         step = self._kept.steps
         if self._forced is None or step >= self._forced.steps:
             return
@@ -257,7 +257,7 @@ class Watch:
                 if self._kept.steps == 1:
                     self._restore_frozen(parameters)
 
-    def _parameters(self, optimizer: Optimizer) -> list[Tensor]:
+    def _recorded_of(self, optimizer: Optimizer) -> list[Tensor]:
         """What is recorded of an optimizer."""
         own = (p for group in optimizer.param_groups for p in group["params"])
         return [p for p in own if p.requires_grad or self.whole]
