@@ -29,7 +29,7 @@ from workbench.audit.replay.batches import Batches, by_common_measure, counted, 
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
 from workbench.audit.replay.measured import NotMeasured
-from workbench.audit.replay.noise import is_told, noise_of, stretched, unseen_memory
+from workbench.audit.replay.noise import is_repeated, is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, agreement, radius
@@ -613,6 +613,24 @@ def test_copied_noise_tells_what_is_not_copied_with_it(factor: float, told: bool
     (copy,) = noise.copies
     assert is_told(copy, noise, own, recording(moves), np.ones(2, dtype=bool)) == told
     assert not is_told(copy, noise, own, recording(moves), np.array([True, False]))
+
+
+@pytest.mark.parametrize("few", [1, 2, 3])
+def test_steps_of_a_few_numbers_are_no_copies_of_each_other(few: int) -> None:
+    """The weights and the bias of a small head take turns: two single numbers are equal up to a factor."""
+    generator = torch.Generator().manual_seed(few)
+    where = torch.zeros(40, 64 + few)
+    where[::2, :64], where[1::2, 64:] = 1.0, 1.0
+    bare = recording(torch.zeros_like(where))
+    for _ in range(20):
+        runs = [(recording(where * torch.randn(where.shape, generator=generator)), bare) for _ in "12"]
+        assert is_repeated(*runs) == 0
+        assert not noise_of(*runs[0]).copies
+        assert is_repeated(runs[0], runs[0]) == 20
+    # Where few coordinates have noise at all, these are all that there is to compare.
+    drawn = torch.zeros_like(where)
+    drawn[:, :30] = torch.randn(40, 30, generator=generator)
+    assert is_repeated((recording(drawn), bare), (recording(drawn), bare)) == 40
 
 
 def test_generators_taken_by_name_are_heard_and_draw_as_theirs() -> None:

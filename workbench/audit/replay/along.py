@@ -59,10 +59,7 @@ def along(
     compared.add(a, b)
     # Steps that differ are known by the noise of this seed only.
     enough = math.ceil(ENOUGH / min(compared.directions, compared.spread))
-    # Other seeds have other gaps than those of the moves.
-    more = (
-        0 if noise.differs or noise.is_masked else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
-    )
+    more = 0 if noise.differs else min(MORE_SEEDS, enough - 1, MOST_NUMBERS // compared.size)
 
     def take(numbers: range) -> None:
         runs.expect(2 * sum(number > 1 for number in numbers))
@@ -73,7 +70,7 @@ def along(
     take(range(1, 1 + more))
     found = compared.ratios()
     most = max(ratio * count / float(chi2.ppf(MISSED, count)) for ratio, count in found)
-    if UNSEEN <= min(map(_chance, found)) < RARE and not (noise.differs or noise.is_masked):
+    if UNSEEN <= min(map(_chance, found)) < RARE and not noise.differs:
         looked_at = compared.forget()
         take(range(1 + more, 2 + 2 * more))
         # Fewer seeds, as where some fail or draw the same noise, say less than those before.
@@ -131,7 +128,7 @@ class _Compared:
         """The two ratios of variances, each with the number of independent squares behind it."""
         # The scales are again those of all this noise: one seed's would be less well known than the ratios.
         _, group = torch.unique(self._noise.scale[self._coordinates], return_inverse=True)
-        squares = torch.stack([self._mean_square(drawn) for drawn in self.noises]).mean(dim=0)
+        squares = torch.stack([drawn.double().square().mean(dim=0) for drawn in self.noises]).mean(dim=0)
         mean = torch.zeros(int(group.max()) + 1, dtype=torch.float64)
         mean = mean.scatter_reduce(0, group, squares, "mean", include_self=False)[group]
         projected = weighed = 0.0
@@ -147,12 +144,6 @@ class _Compared:
             (projected / (seeds * self.directions), seeds * self.directions),
             (weighed / (seeds * self._steps), seeds * self.spread),
         ]
-
-    def _mean_square(self, drawn: Tensor) -> Tensor:
-        """Of each coordinate, over the steps in which it has noise."""
-        squares = drawn.double().square()
-        times = (drawn != 0).sum(dim=0).clamp(min=1) if self._noise.is_masked else len(drawn)
-        return squares.sum(dim=0) / times
 
     def _drawn(self, one: Recording, other: Recording, step: int) -> Tensor:
         return self._noise.seen(one.gradients[step] - other.gradients[step], step, self._coordinates)

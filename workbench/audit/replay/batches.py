@@ -74,9 +74,9 @@ class Batches:
         known = np.flatnonzero((self.by_step > 0) & (noise.by_step > 0))
         if len(known) < FEWEST_STEPS:
             return 0.0
-        sizes = self.by_step[known]
+        sizes, coordinates = self.by_step[known], int((noise.scale > 0).sum())
         products = noise.by_step[known] * sizes
-        spread = float((((products / products.mean() - 1) ** 2) * 2 * noise.counts[known]).sum())
+        spread = float(((products / products.mean() - 1) ** 2).sum()) * 2 * coordinates
         divides = len(set(sizes)) > 1 and chi2.sf(spread, len(known) - 1) > RARE
         return float(products.mean()) * divides
 
@@ -346,7 +346,7 @@ def counted(found: Batches, records: int, noise: Noise) -> tuple[int, int, tuple
         if chi2.sf(spread, max(len(sizes) - 1, 1)) < RARE:
             return 0, 0, (), True
     if not found.is_whole and (numerator := found.numerator(noise)) and noise.by_step.all():
-        values = int(noise.counts[found.by_step > 0].sum())
+        values = int((noise.scale > 0).sum()) * sum(found.by_step > 0)
         # Fewer by what chance in the noise may add, so that the rate's lower end is none of it.
         sizes_all = float((numerator / noise.by_step).sum()) * (1 - MANY / math.sqrt(2 * values))
         if values >= FEWEST_VALUES:

@@ -364,9 +364,14 @@ def _lacks_noise(run: Measured) -> bool:
 def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
     """Why the composed bound does not speak about this run."""
     reasons = []
-    if not run.is_gaussian:
+    if run.in_some_steps:
+        reasons.append(
+            "some coordinates get noise in some steps and none in others (layers that take turns, masks), "
+            "which has no bound here"
+        )
+    elif not run.is_gaussian:
         reasons.append(f"the noise is not Gaussian of one scale (excess kurtosis {run.excess:.3g})")
-    if run.stretched > 1.0 and not run.is_correlated:
+    if run.stretched > 1.0 and not (run.is_correlated or run.in_some_steps):
         reasons.append(
             f"the noise of a step is stronger along some directions than others, as in {run.stretched:.3g} "
             "times fewer of them"

@@ -23,16 +23,16 @@ from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
-from workbench.audit.replay.masks import of_one_record, public_gaps
 from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
     bent,
     fresh,
-    full,
+    gaps_of,
+    has_more,
+    in_some_steps,
     is_repeated,
     is_told,
-    noise_like,
     noise_of,
     stretched,
     turned,
@@ -137,9 +137,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
             "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
             "clipping norm)"
         )
-    if noise.values and bend <= BENT:
-        gaps, are_public = public_gaps(runs, a, b, noise, next(iter(crafts.values()))[0])
-        noise = noise_of(a, b, gaps) if are_public else replace(noise, gaps=gaps)
+    noise = replace(noise, gaps=gaps_of(a, b, noise) if noise.values and bend <= BENT else ())
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
     _require_known(runs, a, noise)
@@ -149,7 +147,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     if other is None:
         other = again, runs(number=1, forced=again, like=again)
     del again
-    is_schedule = noise.differs and noise.changes_like(noise_like(noise, *other))
+    is_schedule = noise.differs and noise.changes_like(noise_of(*other))
     if runs.tracked is not None and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
     fewer_directions, unseen = stretched(noise, (a, b), other) if noise.values else (1.0, 1.0)
@@ -195,7 +193,8 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         fewer_spread=spread,
         bare_steps=int((noise.by_step == 0).sum()) if noise.values else a.steps,
         recognised=b.recognised,
-        elsewhere=b.elsewhere + (b.numbers > full(noise) > 0),  # More than updates have.
+        elsewhere=b.elsewhere + has_more(b, noise),
+        in_some_steps=in_some_steps(noise),
         scores_repeat=scores_repeat,
         public=len(runs.public),
         by_weights=runs.tracked is not None,
@@ -268,7 +267,7 @@ def _of_fewer(runs: Runs, noise: Noise) -> tuple[float, float]:
         return math.nan, math.nan
     if not bare.steps or difference(with_noise, bare, gradients=False) is not None:
         return math.nan, math.nan
-    theirs, noisy = noise_like(noise, with_noise, bare), noise.scale > 0
+    theirs, noisy = noise_of(with_noise, bare), noise.scale > 0
     if noise.differs or theirs.differs or not torch.equal(theirs.scale > 0, noisy):
         return math.nan, math.nan
     ratio = theirs.scale[noisy] / noise.scale[noisy]
@@ -400,7 +399,7 @@ class _Replacements:
         farthest = np.where(np.isfinite(at.scaled), at.scaled, 0.0).max(axis=(0, 1))
         at.weak = at.present & (farthest < WEAK * farthest.max())
         self.naked.update(dict.fromkeys(bare[0]))
-        self.patchy.update(dict.fromkeys([*bare[1], *of_one_record(self._noise, a.layouts[0], at.present)]))
+        self.patchy.update(dict.fromkeys(bare[1]))
         for version, agree in zip(at.versions, at.agree[1:], strict=True):
             self.steers_sampler |= chooses_otherwise(version, b, agree)
 

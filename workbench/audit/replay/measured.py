@@ -127,6 +127,7 @@ class Measured:
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
         unmoved: Parameters whose gradients a record moves without noise, but whose weights no step moves.
+        in_some_steps: Whether some steps leave a part of the noisy coordinates without noise.
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
     """
 
@@ -191,6 +192,7 @@ class Measured:
     recognised: Mapping[str, int] = field(default_factory=dict)
     unmoved: int = 0
     elsewhere: int = 0
+    in_some_steps: bool = False
     public: int = 0
     by_weights: bool = False
     coarse: bool = False

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,6 +39,9 @@ ROUNDS = 2.0**-20
 
 EQUAL = 1e-5
 """Part of their length by which equal noises of few numbers may differ, by rounding."""
+
+ZEROS = 1e-6
+"""Share of numbers that may be 0 by rounding."""
 
 PREFIX = 64
 """Values of each tensor's noise that are compared with other tensors'."""
@@ -85,11 +87,8 @@ class Noise:
         lagged: Likewise the largest over lags of the mean correlation of steps so far apart, in standard
             deviations of chance; `lag_chance` is what chance leaves of it.
         copies: Steps whose noise is that of an earlier step, and tensors whose noise is another's.
-        counts: How many coordinates have noise in each step, shape `(T,)`.
-        lag_numbers: Of the lag that has most, the products behind its mean correlation.
         gaps: Of each step, the noisy coordinates that are 0 in both runs, as where only some get noise; empty
             where there are none, or where something follows the noise that makes zeros.
-        is_masked: Whether scales, and all that is said of the noise's form, are of what is no gap.
     """
 
     scale: Tensor
@@ -106,17 +105,13 @@ class Noise:
     lagged: float
     lag_chance: float
     copies: tuple[Copy, ...]
-    counts: FloatArray = field(default_factory=lambda: np.zeros(0))
-    lag_numbers: float = 0.0
     gaps: tuple[Tensor, ...] = ()
-    is_masked: bool = False
 
     def changes_like(self, other: Noise) -> bool:
         """Whether the noise of another seed changes from step to step in the same way."""
         if self.by_step.shape != other.by_step.shape or not other.by_step.all():
             return False
-        numbers = self.counts if self.is_masked else np.full(len(self.by_step), self.values)
-        return bool((np.abs(self.by_step / other.by_step - 1.0) <= 5 / np.sqrt(np.maximum(numbers, 1))).all())
+        return bool(np.allclose(self.by_step / other.by_step, 1.0, atol=5 * math.sqrt(1 / self.values)))
 
     def seen(self, gradient: Tensor, step: int, coordinates: Tensor) -> Tensor:
         """Coordinates of an update of a noisy step, in standard deviations of their noise; float64."""
@@ -124,20 +119,13 @@ class Noise:
         return gradient.double()[coordinates] / scale
 
 
-def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
-    """The noise between a run and the same without noise.
-
-    Args:
-        gaps: Of each step, coordinates without noise in it, whatever the records are (`masks.public_gaps`).
-    """
+def noise_of(a: Recording, b: Recording) -> Noise:
+    """The noise between a run and the same without noise."""
     layout = a.layouts[0]
     steps = list(zip(a.gradients, b.gradients, strict=True))
     squares, size = torch.zeros((2, a.gradients[0].numel()), dtype=torch.float64)
-    times = torch.full_like(squares, len(steps))
-    for gap in gaps:
-        times -= gap.double()
     for one, other in steps:
-        squares += (one - other).double().square() / times.clamp(min=1.0)
+        squares += (one - other).double().square() / len(steps)
         size += other.double().square() / len(steps)
     # Rounding of sums is no noise.
     scale = torch.zeros_like(squares)
@@ -145,7 +133,7 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
         floor = max(1e-10 * float(size[place].mean()), 1e-14 * float(squares[place].max()), 1e-60)
         scale[place] = torch.where(squares[place] > floor, squares[place], 0.0)
     noisy = scale > 0
-    groups = _groups(scale, noisy, layout, times)
+    groups = _groups(scale, noisy, layout, len(steps))
     coordinates = int(noisy.sum())
     if not coordinates:
         return Noise(
@@ -164,32 +152,23 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
             lag_chance=math.inf,
             copies=(),
         )
-    fewest = int(times[noisy].sum())
+    fewest = len(steps) * coordinates
     for group in groups:
-        weights = times[group]
-        scale[group] = float(((scale[group] * weights).sum() / weights.sum()).sqrt())
-        fewest = min(fewest, int(weights.sum()))
+        scale[group] = float(scale[group].mean().sqrt())
+        fewest = min(fewest, len(steps) * int(group.sum()))
     drawn = torch.stack([((one - other).double()[noisy] / scale[noisy]).float() for one, other in steps])
-    has_noise = (
-        torch.stack([~gap[noisy] for gap in gaps]) if gaps else torch.ones_like(drawn, dtype=torch.bool)
-    )
-    counts = has_noise.sum(dim=1).numpy()
     each = drawn.double().square().sum(dim=1).numpy()
-    known = counts > 0
-    statistic = float((((each - counts) ** 2)[known] / (2.0 * counts[known])).sum())
-    differs = bool(chi2.sf(statistic, int(known.sum())) < RARE)
-    by_step = np.sqrt(each / np.maximum(counts, 1)) if differs else known.astype(np.float64)
+    statistic = float((((each - coordinates) ** 2) / (2.0 * coordinates)).sum())
+    differs = bool(chi2.sf(statistic, len(steps)) < RARE)
+    by_step = np.sqrt(each / coordinates) if differs else np.ones(len(steps))
     by_step[by_step < 1e-6] = 0.0
-    drawn, has_noise = drawn[torch.from_numpy(by_step > 0)], has_noise[torch.from_numpy(by_step > 0)]
+    drawn = drawn[torch.from_numpy(by_step > 0)]
     drawn /= torch.tensor(by_step[by_step > 0], dtype=drawn.dtype)[:, None]
-    is_even = _is_even(drawn, has_noise, noisy, layout)
-    numbers, fewest_at_once = int(has_noise.sum()), int(counts[by_step > 0].min(initial=coordinates))
-    moments = [float(drawn.double().pow(power).sum()) / numbers for power in (2, 4)]
-    excess = moments[1] / moments[0] ** 2 - 3.0
+    is_even = _is_even(drawn, noisy, layout)
+    excess = float(drawn.double().pow(4).mean()) / float(drawn.double().square().mean()) ** 2 - 3.0
     active = [int(step) for step in np.flatnonzero(by_step > 0)]
-    shared = has_noise.double() @ has_noise.double().T if gaps else None
-    pairs, correlation, chance = _between_steps(drawn, shared)
-    lagged, lag_chance, lag_numbers = _at_lags(drawn, shared)
+    pairs, correlation, chance = _between_steps(drawn)
+    lagged, lag_chance = _at_lags(drawn)
     places = torch.nonzero(noisy)[:, 0]
     reach = float(drawn.abs().max())
     return Noise(
@@ -200,12 +179,12 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
         },
         by_step=by_step,
         differs=differs,
-        values=min(fewest, fewest_at_once) if differs else fewest,
+        values=min(fewest, coordinates) if differs else fewest,
         reach=reach,
-        is_bounded=(fewest_at_once >= FEW or not differs) and _is_bounded(numbers, reach),
+        is_bounded=(coordinates >= FEW or not differs) and _is_bounded(drawn.numel(), reach),
         excess=excess,
         is_gaussian=is_even
-        and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / numbers)),
+        and abs(excess) <= max(0.2, float(norm.isf(RARE / 2)) * math.sqrt(24.0 / drawn.numel())),
         correlation=correlation,
         chance=chance,
         lagged=lagged,
@@ -217,10 +196,6 @@ def noise_of(a: Recording, b: Recording, gaps: Sequence[Tensor] = ()) -> Noise:
                 for this, other in _between_tensors(drawn, noisy, layout)
             ),
         ),
-        counts=counts.astype(np.float64),
-        lag_numbers=lag_numbers,
-        gaps=tuple(gaps),
-        is_masked=bool(gaps),
     )
 
 
@@ -233,21 +208,26 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
     return gaps if any(bool(gap.any()) for gap in gaps) else ()
 
 
-def noise_like(noise: Noise, a: Recording, b: Recording) -> Noise:
-    """The noise between two other runs, with gaps of its own where the given noise is measured with some."""
-    found = noise_of(a, b)
-    return noise_of(a, b, gaps_of(a, b, found)) if noise.is_masked else found
+def in_some_steps(noise: Noise) -> bool:
+    """Whether some steps leave a part of the noisy coordinates without noise, as where layers take turns."""
+    counts = np.array([int(gap.sum()) for gap in noise.gaps])
+    parts = counts[counts < int((noise.scale > 0).sum())]
+    return int(parts.sum()) > ZEROS * noise.values
 
 
 def fresh(b: Recording, noise: Noise) -> float:
     """Numbers drawn as noise over the noisy values of all updates."""
-    values = int(noise.counts[noise.by_step > 0].sum()) if noise.is_masked else full(noise)
+    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
     return b.numbers / values if values else math.inf
 
 
-def full(noise: Noise) -> int:
-    """Noisy coordinates in all steps that have noise."""
-    return int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+def has_more(b: Recording, noise: Noise) -> bool:
+    """Whether numbers are drawn as noise beside those of updates, to which those of gaps may belong."""
+    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+    if not values or not in_some_steps(noise):
+        return b.numbers > values > 0
+    gaps = sum(int(gap.sum()) for gap, scale in zip(noise.gaps, noise.by_step, strict=True) if scale > 0)
+    return b.numbers not in {values, values - gaps}
 
 
 def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
@@ -260,6 +240,8 @@ def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Reco
         return 0
     if not _tells(rows[0].shape[1], len(rows[0]) * len(rows[1])):
         return 0
+    used = torch.cat(rows).any(dim=0)
+    rows = [row[:, used] for row in rows]
     first, second = (torch.nn.functional.normalize(row.float(), dim=1)[_have_many(row)] for row in rows)
     if not len(first) or not len(second):
         return 0
@@ -267,7 +249,7 @@ def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Reco
 
 
 def _have_many(rows: Tensor) -> BoolArray:
-    """Which rows have so many numbers that two are not equal up to a factor by chance: few may be 0."""
+    """Which rows have so many numbers that two are not equal up to a factor by chance; the others are few."""
     many: BoolArray = ((rows != 0).sum(dim=1) >= min(PREFIX, rows.shape[1])).numpy()
     return many
 
@@ -327,21 +309,16 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
     return min(part for part, _ in found), min(length for _, length in found), largest
 
 
-def _groups(variance: Tensor, noisy: Tensor, layout: Layout, times: Tensor) -> list[Tensor]:
-    """Masks of the coordinates whose noise has one scale: tensors that chance may tell apart are joined.
-
-    Args:
-        times: In how many steps each coordinate has noise.
-    """
+def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:
+    """Masks of the coordinates whose noise has one scale: tensors that chance may tell apart are joined."""
     each = []
     for _, place in layout.slices():
         here = torch.zeros_like(noisy)
         here[place] = noisy[place]
         if bool(here.any()):
-            count = float(times[here].sum())
-            each.append((float((variance[here] * times[here]).sum()) / count, count, here))
+            each.append((float(variance[here].mean()), int(here.sum()) * steps, here))
     each.sort(key=lambda entry: entry[0])
-    groups: list[tuple[float, float, Tensor]] = []
+    groups: list[tuple[float, int, Tensor]] = []
     for mean, count, here in each:
         if groups:
             last, known, mask = groups[-1]
@@ -353,12 +330,8 @@ def _groups(variance: Tensor, noisy: Tensor, layout: Layout, times: Tensor) -> l
     return [mask for _, _, mask in groups]
 
 
-def _between_steps(drawn: Tensor, shared: Tensor | None) -> tuple[list[tuple[int, int]], float, float]:
-    """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's.
-
-    Args:
-        shared: How many coordinates have noise in each two steps; None where all have it in all.
-    """
+def _between_steps(drawn: Tensor) -> tuple[list[tuple[int, int]], float, float]:
+    """Steps whose noise is an earlier step's, with that; the largest other correlation, and chance's."""
     steps, coordinates = drawn.shape
     if steps < 2:
         return [], 0.0, math.inf
@@ -370,14 +343,8 @@ def _between_steps(drawn: Tensor, shared: Tensor | None) -> tuple[list[tuple[int
     pairs = [(int(step), int(same[step].int().argmax())) for step in torch.nonzero(same.any(dim=1))[:, 0]]
     if not tells:
         return pairs, 0.0, math.inf
-    limit = float(norm.isf(RARE / (steps * (steps - 1))))
-    if shared is None:
-        return pairs, float(torch.where(same, 0.0, found).max()), limit / math.sqrt(coordinates)
-    products = torch.tril((drawn.double() @ drawn.double().T).abs(), diagonal=-1)
-    deviations = torch.where(same | (shared < FEW), 0.0, products / shared.clamp(min=1.0).sqrt())
-    most = int(deviations.argmax())
-    numbers = max(float(shared.flatten()[most]), 1.0)
-    return pairs, float(deviations.max()) / math.sqrt(numbers), limit / math.sqrt(numbers)
+    largest = float(torch.where(same, 0.0, found).max())
+    return pairs, largest, float(norm.isf(RARE / (steps * (steps - 1)))) / math.sqrt(coordinates)
 
 
 def _equal(drawn: Tensor) -> Tensor:
@@ -388,39 +355,23 @@ def _equal(drawn: Tensor) -> Tensor:
     return alike & (drawn.shape[1] > 1)
 
 
-def _at_lags(drawn: Tensor, shared: Tensor | None) -> tuple[float, float, float]:
+def _at_lags(drawn: Tensor) -> tuple[float, float]:
     """The largest mean correlation of noises so many steps apart, over its deviation; and chance's.
 
     Without copies where they are found one by one.
-
-    Args:
-        shared: As of `_between_steps`.
-
-    Returns:
-        Also the largest number of products behind such a mean.
     """
     steps, coordinates = drawn.shape
     lags = range(1, steps // 2 + 1)
     if not lags:
-        return 0.0, math.inf, 0.0
+        return 0.0, math.inf
     rows = torch.nn.functional.normalize(drawn.double(), dim=1)
     products = rows @ rows.T
     found, most = [0.0], SAME if _tells(coordinates, steps * steps) else 1.0 + SAME
-    numbers = [0.0]
-    together = None if shared is None else drawn.double() @ drawn.double().T
     for lag in lags:
         here = torch.diagonal(products, -lag)
-        is_known = here.abs() <= most
-        if together is None or shared is None:
-            here = here[is_known]
-            found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
-            numbers.append(float(coordinates * here.numel()))
-            continue
-        numbers.append(float(torch.diagonal(shared, -lag)[is_known].sum()))
-        if numbers[-1] >= FEW:
-            here = torch.diagonal(together, -lag)[is_known]
-            found.append(abs(float(here.sum())) / math.sqrt(numbers[-1]))
-    return max(found), float(norm.isf(LAGGED / (2 * len(lags)))), max(numbers)
+        here = here[here.abs() <= most]
+        found += [abs(float(here.sum())) * math.sqrt(coordinates / here.numel())] if here.numel() else []
+    return max(found), float(norm.isf(LAGGED / (2 * len(lags))))
 
 
 def _is_bounded(values: int, reach: float) -> bool:
@@ -454,17 +405,8 @@ def stretched(
     if coordinates == 1:
         return 1.0, 1.0
     squares = (rows[0] @ rows[1].T).square()
-    is_same = squares >= SAME**2
-    if noise.is_masked:
-        # Of what two steps have noise on, s and t coordinates, u are shared: the mean is u / (s t).
-        first, second = ((row != 0).double() for row in rows)
-        shared = first @ second.T
-        alone = first.sum(dim=1)[:, None] * second.sum(dim=1)[None]
-        squares = torch.where(shared >= FEW, squares * alone / shared / coordinates, torch.nan)
     # Noise that repeats is found elsewhere; steps without any have no direction.
-    is_known = (
-        squares.isfinite() & ~is_same & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
-    )
+    is_known = (squares < SAME**2) & (rows[0].norm(dim=1) > 0)[:, None] & (rows[1].norm(dim=1) > 0)[None]
     pairs = int(is_known.sum())
     if not pairs:
         return 1.0, math.inf
@@ -479,24 +421,21 @@ def unseen_memory(noise: Noise) -> float:
     Where sums carry a part r of the last one's noise on, and the test of correlations does not see it, that
     is (1 + r) / (1 - r).
     """
-    if not noise.lag_numbers or not math.isfinite(noise.lag_chance):
+    coordinates, steps = int((noise.scale > 0).sum()), int((noise.by_step > 0).sum())
+    if steps < 2 or not math.isfinite(noise.lag_chance):
         return 1.0
-    missed = noise.lag_chance / math.sqrt(noise.lag_numbers)
+    missed = noise.lag_chance / math.sqrt(coordinates * (steps - 1))
     return (1 + missed) / (1 - missed) if missed < 1 else math.inf
 
 
-def _is_even(drawn: Tensor, has_noise: Tensor, noisy: Tensor, layout: Layout) -> bool:
-    """Whether each tensor's noise has one scale in all steps, but for chance.
-
-    Args:
-        has_noise: Which of the drawn numbers are noise, same shape.
-    """
+def _is_even(drawn: Tensor, noisy: Tensor, layout: Layout) -> bool:
+    """Whether each tensor's noise has one scale in all steps, but for chance."""
     position, tensors = 0, list(layout.slices())
     for _, place in tensors:
-        here = slice(position, position := position + int(noisy[place].sum()))
-        counts = has_noise[:, here].sum(dim=1).numpy()
-        each, count = drawn[:, here].double().square().sum(dim=1).numpy()[counts >= 2], counts[counts >= 2]
-        if len(each) > 1:
+        count = int(noisy[place].sum())
+        each = drawn[:, position : position + count].double().square().sum(dim=1).numpy()
+        position += count
+        if count >= 2 and len(each) > 1:
             chances = 2 * np.minimum(chi2.cdf(each, count), chi2.sf(each, count))
             if float(chances.min()) * each.size * len(tensors) < RARE:
                 return False
