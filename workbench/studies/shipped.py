@@ -46,7 +46,7 @@ EDGES = np.concatenate([np.arange(1, 50) / 50, 1 - np.array([10, 5, 2, 1, 0.5, 0
 """Shares of the order between which scores are not told apart."""
 
 ENDING = ".results.gz"
-DIGITS = 5
+DIGITS = 4
 
 Parts: TypeAlias = npt.NDArray[np.uint8]
 
