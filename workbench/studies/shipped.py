@@ -7,7 +7,8 @@ included, so results of a study file or of defaults that changed since are not t
 Scores of a membership game are kept as ranks: every number that a report makes of them depends on their order
 alone. Where more than `MOST_RANKED` records are scored, they are kept as the part of the order that each is
 in (`EDGES`, finer where the highest are), less that of the run of the same records that is most like it: ROC
-curves and the like are of those parts then. Losses and traces are rounded to `DIGITS` digits, metrics not.
+curves and the like are of those parts then. Losses and traces are rounded (`DIGITS`), metrics not: what tests
+compare between seeds must not become equal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -46,7 +47,8 @@ EDGES = np.concatenate([np.arange(1, 50) / 50, 1 - np.array([10, 5, 2, 1, 0.5, 0
 """Shares of the order between which scores are not told apart."""
 
 ENDING = ".results.gz"
-DIGITS = 4
+DIGITS, LONG, FEW_DIGITS = 8, 1_000, 4
+"""Digits of series of numbers; and of those that are longer than that, of which no test reads single numbers."""
 
 Parts: TypeAlias = npt.NDArray[np.uint8]
 
@@ -245,7 +247,7 @@ def _form(outcome: Outcome) -> dict[str, JSON]:
     return {
         "status": str(outcome.status),
         "metrics": plain(outcome.metrics),
-        "scores": [float(f"{score:.{DIGITS + 2}g}") for score in outcome.scores],
+        "scores": [float(f"{score:.7g}") for score in outcome.scores],
         "included": _packed(np.packbits(np.array(outcome.included, dtype=bool))),
         "candidates": len(outcome.included),
         "claim": outcome.claim,
@@ -291,8 +293,9 @@ def _labels(packed: str, candidates: int) -> tuple[bool, ...]:
     return tuple(bits.astype(bool).tolist())
 
 
-def _rounded(series: Iterable[float]) -> list[JSON]:
-    return [plain(float(f"{value:.{DIGITS}g}")) for value in series]
+def _rounded(series: Sequence[float]) -> list[JSON]:
+    digits = FEW_DIGITS if len(series) > LONG else DIGITS
+    return [plain(float(f"{value:.{digits}g}")) for value in series]
 
 
 def _ranges(seeds: Sequence[int]) -> str:
