@@ -48,7 +48,7 @@ EDGES = np.concatenate([np.arange(1, 50) / 50, 1 - np.array([10, 5, 2, 1, 0.5, 0
 
 ENDING = ".results.gz"
 DIGITS, LONG, FEW_DIGITS = 8, 1_000, 4
-"""Digits of series of numbers; and of those that are longer than that, of which no test reads single numbers."""
+"""Digits of series of numbers, and of those longer than that, of which no test reads single numbers."""
 
 Parts: TypeAlias = npt.NDArray[np.uint8]
 
