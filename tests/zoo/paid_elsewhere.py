@@ -99,7 +99,7 @@ class LessTheMeanGradient(Trainer):
 
 
 class Unfreezing(Trainer):
-    """The first layer is trained from the eleventh step on."""
+    """The first layer needs no gradient until the eleventh step, but is given sums and noise by hand."""
 
     def batch(self, step: int) -> Tensor:
         for parameter in list(self.network.parameters())[:2]:
