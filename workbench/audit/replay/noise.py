@@ -209,8 +209,9 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
 
 
 def in_some_steps(noise: Noise) -> bool:
-    """Whether some steps leave a part of the noisy coordinates without noise, as where layers take turns."""
-    counts = np.array([int(gap.sum()) for gap in noise.gaps])
+    """Whether some steps that have noise leave a part of the noisy coordinates without, as by turns."""
+    pairs = zip(noise.gaps, noise.by_step, strict=False)
+    counts = np.array([int(gap.sum()) for gap, scale in pairs if scale > 0])
     parts = counts[counts < int((noise.scale > 0).sum())]
     return int(parts.sum()) > ZEROS * noise.values
 
