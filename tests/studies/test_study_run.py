@@ -421,9 +421,14 @@ def test_the_run_file_remembers_what_was_run(tmp_path: Path) -> None:
     assert (found["study"], found["name"], found["profile"]) == ("my.toml", "sample", "quick")
     assert (found["source_sha256"], found["command"]) == ("0" * 64, "workbench run my.toml")
     assert found["created"].endswith("Z")
-    (tmp_path / "run.json").write_text(json.dumps(found)[:40])
-    with pytest.raises(InputError, match=r"cannot read .*run\.json: it is damaged"):
-        read_run(tmp_path)
+    for damaged in (
+        json.dumps(found)[:40],
+        json.dumps(found | {"looks": 3}),
+        json.dumps(found | {"only": 3}),
+    ):
+        (tmp_path / "run.json").write_text(damaged)
+        with pytest.raises(InputError, match=r"cannot read .*run\.json: it is damaged"):
+            read_run(tmp_path)
     with pytest.raises(InputError, match="no study was run in"):
         read_run(tmp_path / "elsewhere")
 

@@ -117,13 +117,16 @@ def read_run(out: Path) -> dict[str, JSON]:
         form = parsed_json(read_text(path))
         if form["schema"] != RUN_SCHEMA:
             raise InputError(f"{path} has schema {form['schema']!r}, this workbench reads {RUN_SCHEMA}")
+        form = {"bases": {}, "device": "", "looks": {}, "only": [], **form}
+        if not isinstance(form["looks"], dict) or not isinstance(form["only"], list):
+            raise TypeError
     except FileNotFoundError as error:
         raise InputError(f"no study was run in {out}: {RUN_FILE} is missing") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read {path}: it is damaged; run the study again") from error
-    return {"bases": {}, "device": "", "looks": {}, "only": [], **form}
+    return form
 
 
 MOST_TRIES = 3

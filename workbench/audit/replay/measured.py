@@ -89,8 +89,8 @@ class Measured:
             standard error; NaN where the two do not compare.
         together: How much of the move of many replaced records their parts do not add up to; about 0 where
             no record changes what another one adds, NaN where that was not seen.
-        dropped: How many fewer records than all batches are drawn from where near copies of others are among
-            them; 0 where batches are not seen to be drawn from all at first.
+        dropped: By how many fewer records batches are drawn where a quarter are near copies of others, than
+            where what they are near is not there; 0 where batches are not seen to be drawn from all at first.
         coarse: Whether updates may be sums of 16-bit numbers, which are rounded by some hundredths.
         emptied: How much further than other crafts one that is not finite moves an update; NaN where the
             update is not finite either.

@@ -250,7 +250,7 @@ def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Reco
 
 
 def _have_many(rows: Tensor) -> BoolArray:
-    """Which rows have so many numbers that two are not equal up to a factor by chance; the others are few."""
+    """Which rows have so many numbers that two are not equal up to a factor by chance, shape `(T,)`."""
     many: BoolArray = ((rows != 0).sum(dim=1) >= min(PREFIX, rows.shape[1])).numpy()
     return many
 
