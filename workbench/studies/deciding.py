@@ -117,8 +117,7 @@ class Decisions:
     @property
     def study(self) -> Study:
         """The study with all experiments that the looks ask for."""
-        self._look(last=False)
-        return replace(self._base, experiments=tuple(self._experiments.values()))
+        return self.to_run(self._base.experiments)
 
     def to_run(self, chosen: Sequence[Experiment]) -> Study:
         """Chosen experiments of the study's own, and all that the looks after the first ask for."""

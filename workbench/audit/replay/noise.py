@@ -218,17 +218,22 @@ def in_some_steps(noise: Noise) -> bool:
 
 def fresh(b: Recording, noise: Noise) -> float:
     """Numbers drawn as noise over the noisy values of all updates."""
-    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+    values = _noisy_values(noise)
     return b.numbers / values if values else math.inf
 
 
 def has_more(b: Recording, noise: Noise) -> bool:
     """Whether numbers are drawn as noise beside those of updates, to which those of gaps may belong."""
-    values = int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
+    values = _noisy_values(noise)
     if not values or not in_some_steps(noise):
         return b.numbers > values > 0
     gaps = sum(int(gap.sum()) for gap, scale in zip(noise.gaps, noise.by_step, strict=True) if scale > 0)
     return b.numbers not in {values, values - gaps}
+
+
+def _noisy_values(noise: Noise) -> int:
+    """Noisy coordinates in all steps that have noise."""
+    return int((noise.scale > 0).sum()) * int((noise.by_step > 0).sum())
 
 
 def is_repeated(noise: tuple[Recording, Recording], other: tuple[Recording, Recording]) -> int:
