@@ -1,14 +1,15 @@
-"""The two small bases for tasks by prompt, in the place of OPT-1.3B: `sentiment_base` and `question_base`.
+"""The small bases for tasks by prompt, in the place of OPT-1.3B.
 
-Both are pretrained once on the user's machine (`workbench models build`, about a minute of one core each).
-They have met their task under other wordings only (`workbench.data.bases.texts.tasks`), so that its own
+`sentiment_base` and `question_base`, and a smaller one of each, `micro_sentiment` and `micro_question`, for
+trainings of many steps. All are pretrained once on the user's machine (`workbench models build`, one or two
+minutes of one core each). They have met their task under other wordings only (`workbench.data.bases.texts.tasks`), so that its own
 prompt starts near chance, or halfway, and tuning has something to bring out: see model `prompted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,14 @@ _ALL = {
     "use_cache": False,
 }
 
+_ONE_LAYER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+}
+
 SENTIMENT = TaskRecipe(
     name="sentiment_base",
     family="Llama",
@@ -72,6 +81,14 @@ SENTIMENT = TaskRecipe(
     embedding_pace=0.1,
 )
 
+MICRO_SENTIMENT = replace(
+    SENTIMENT,
+    name="micro_sentiment",
+    parameters=214_208,
+    config={**_ALL, **_ONE_LAYER},
+    steps=1500,
+)
+
 QUESTION = TaskRecipe(
     name="question_base",
     family="Llama",
@@ -89,6 +106,20 @@ QUESTION = TaskRecipe(
     examples=48,
     lm_share=0.2,
     lm_tokens=1024,
+)
+
+MICRO_QUESTION = replace(
+    QUESTION,
+    name="micro_question",
+    parameters=35_360,
+    config={
+        **QUESTION.config,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 64,
+    },
+    steps=3000,
 )
 
 LONGEST = 40
@@ -219,6 +250,12 @@ def _sentiment() -> SentimentBase:
     return SentimentBase(recipe=SENTIMENT)
 
 
+@register("base", "micro_sentiment")
+def _micro_sentiment() -> SentimentBase:
+    """Llama family of one layer, pretrained on human ratings of public text."""
+    return SentimentBase(recipe=MICRO_SENTIMENT)
+
+
 @register("base", "question_base")
 def _question() -> QuestionBase:
     """Llama family, pretrained on questions about generated encounters."""
@@ -235,6 +272,30 @@ def sentiment_base(*, seed: int, max_length: int = 64, path: str | None = None) 
     model.
     """
     return language_model(_sentiment(), POSITIONS, max_length, path)
+
+
+@register("model", "micro_sentiment", facets=facets_of(_micro_sentiment))
+def micro_sentiment(*, seed: int, max_length: int = 64, path: str | None = None) -> LanguageModel:
+    """Llama family, one layer, 0.2 million parameters, has read ratings of public text; is built first.
+
+    Parameters and errors are those of `sentiment_base`.
+    """
+    return language_model(_micro_sentiment(), POSITIONS, max_length, path)
+
+
+@register("base", "micro_question")
+def _micro_question() -> QuestionBase:
+    """Llama family, small, pretrained on questions about generated encounters."""
+    return QuestionBase(recipe=MICRO_QUESTION)
+
+
+@register("model", "micro_question", facets=facets_of(_micro_question))
+def micro_question(*, seed: int, max_length: int = 160, path: str | None = None) -> LanguageModel:
+    """Llama family, 0.04 million parameters, has answered other questions; for `prompted`; is built first.
+
+    Parameters and errors are those of `sentiment_base`.
+    """
+    return language_model(_micro_question(), POSITIONS, max_length, path)
 
 
 @register("model", "question_base", facets=facets_of(_question))

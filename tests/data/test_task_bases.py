@@ -24,13 +24,13 @@ from workbench.studies.bases import BuildStage, BuildStep
 from workbench.training.models import LanguageModel
 from workbench.training.tasks import SENTIMENT_OPTIONS, SENTIMENT_PROMPT, question_text
 
-NAMES = ("question_base", "sentiment_base")
+NAMES = ("micro_question", "micro_sentiment", "question_base", "sentiment_base")
 
 
 @pytest.fixture
 def few_steps(vader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes of four small steps, on a small archive."""
-    for name in ("SENTIMENT", "QUESTION"):
+    for name in ("SENTIMENT", "QUESTION", "MICRO_SENTIMENT", "MICRO_QUESTION"):
         recipe = replace(getattr(task_bases, name), steps=4, examples=4)
         monkeypatch.setattr(task_bases, name, recipe)
     monkeypatch.setattr(task_texts, "ENCOUNTERS", 60)
@@ -173,7 +173,7 @@ def test_the_true_base_is_near_chance_and_tunes_well_above(
     assert bases.find(name).card().parameters == sum(
         p.numel() for p in registry.create("model", name, seed=0).module.parameters()
     )
-    is_sentiment = name == "sentiment_base"
+    is_sentiment = "sentiment" in name
     corpus = registry.create(
         "corpus",
         "movie_reviews" if is_sentiment else "clinical_questions",

@@ -32,7 +32,7 @@ from workbench.studies.run import RunOptions, run_study
 from workbench.studies.study import load_study, profiles
 from workbench.training import setup as workers
 
-PROFILES = ("quick", "medium", "full")
+PROFILES = ("quick", "medium", "decide", "full")
 PRIVATE = ("PACZero-MI", "PACZero-ZPL", "PACZero hybrid")
 POISSON = ("DPZero", "DP-AggZO")
 
@@ -89,7 +89,8 @@ def test_each_profile_runs_what_the_verdicts_need(profile: str) -> None:
     found = study(profile)
     assert (found.paper, found.report, found.replication) == ("paczero", "paczero", "seed")
     missing = set(declared("paczero").layout.parts) - {part_of(one) for one in found.experiments}
-    assert missing <= ({"clip"} if profile == "quick" else set())
+    unasked = {"quick": {"clip", "cliff, longer"}, "decide": {"clip", "hybrid", "learning rates"}}
+    assert missing <= unasked.get(profile, set())
     for name in ("headline", "baselines", "plateau", "cliff", "decomposition", "drift", "aggregation"):
         places = Counter(
             (one.variant, one.corpus, one.adapter, one.epsilon, one.steps) for one in group(profile, name)
@@ -114,7 +115,21 @@ def test_the_full_profile_has_every_row_of_the_tables() -> None:
     assert directions == {(adapter, k) for adapter in ("full", "lora") for k in (1, 4, 16)}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+def test_the_decide_profile_keeps_the_papers_universe_steps_and_samples() -> None:
+    for one in [
+        one for name in ("headline", "baselines", "plateau", "cliff") for one in group("decide", name)
+    ]:
+        assert one.members == 1000
+        is_dp = one.variant in ("DPZero", "DP-AggZO")
+        assert one.batch_size == (64 if is_dp else 1000)
+        longest = 20_000 if one.variant == "DPZero" and part_of(one) == "cliff" else 1000
+        assert longest <= one.steps <= 1.01 * longest
+    assert {one.steps for one in group("decide", "cliff, longer")} == {2016}
+    assert {one.steps for one in group("decide", "drift")} == {1000, 3000, 5000}
+    assert {one.steps for one in group("decide", "decomposition")} == {1000, 2000}
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "decide"])
 def test_swept_rates_are_the_papers_multiples_of_the_headline_rate(profile: str) -> None:
     for adapter, track, base in (("full", "FT", 1e-4), ("lora", "LoRA", 1e-3)):
         (own,) = {

@@ -14,7 +14,7 @@ from workbench.reports.shared.outcomes import METHOD, PART, columns_of
 from workbench.studies.experiments import Experiment, Study
 from workbench.studies.study import check_experiments, load_study, profiles
 
-PROFILES = ("quick", "medium", "full")
+PROFILES = ("quick", "medium", "decide", "full")
 FURTHER = {
     "DPSGD",
     "Shuffled DPSGD, c' = c",
@@ -102,8 +102,27 @@ def test_clips_and_deltas_are_the_printed_ones(profile: str) -> None:
             assert one.delta is None
             continue
         is_vision = columns_of(one)[PART] == "vision"
-        assert one.delta == (5e-6 if is_vision else 1 / (2 * one.members))
+        if profile != "decide":
+            assert one.delta == (5e-6 if is_vision else 1 / (2 * one.members))
         assert one.mechanism_parameters.get("l2_clip_norm", 1.0) == (1.0 if is_vision else 0.1)
+
+
+def test_the_decide_profile_has_the_epochs_and_deltas_that_are_printed_of_each_dataset() -> None:
+    table = next(one for one in published("shuffled_dp_sgd").tables if one.id == "table-1-datasets")
+    printed = {
+        name: {cell.row[1]: cell.value for cell in table.cells if cell.column == name}
+        for name in ("training records", "epochs", "delta")
+    }
+    for one in [one for name in UTILITY for one in group("decide", name)]:
+        _, dataset = place(one)
+        assert one.epochs == printed["epochs"][dataset]
+        assert one.steps == 10 * one.epochs  # A batch is a tenth of the records, wherever none is printed.
+        assert one.batch_size * 10 == one.members
+        if one.epsilon is not None:
+            delta = printed["delta"].get(dataset, 0.5 / float(printed["training records"][dataset] or 0))
+            assert one.delta == pytest.approx(delta, rel=1e-6)
+    for name in UTILITY:
+        assert places(group("decide", name)) == places(group("full", name))
 
 
 @pytest.mark.parametrize("profile", PROFILES)

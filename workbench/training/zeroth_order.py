@@ -52,7 +52,7 @@ KEPT = 2
 """Samples whose batches are cached: the training records, and the dev records."""
 LIKE = 0.8
 """The shortest record of a batch has at least this share of the longest's tokens."""
-LEAST_TOKENS = 1024
+LEAST_TOKENS = 2048
 """Smaller batches are not worth a separate forward pass."""
 
 Batch = tuple[IntArray, dict[str, Tensor]]

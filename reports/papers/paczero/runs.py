@@ -19,7 +19,7 @@ from workbench.reports.shared.context import Bindings, Context, Place
 from workbench.reports.shared.outcomes import NOT_HERE, Number, Parts, Setting
 from workbench.studies.experiments import Outcome
 
-HEADLINE, BASELINES, PLATEAU, CLIFF = "headline", "baselines", "plateau", "cliff"
+HEADLINE, BASELINES, PLATEAU, CLIFF, LONGER = "headline", "baselines", "plateau", "cliff", "cliff, longer"
 RATES, CLIP, DECOMPOSITION, DRIFT = "learning rates", "clip", "decomposition", "drift"
 AGGREGATION, HYBRID, INSIDE, OUTSIDE = "aggregation", "hybrid", "inside the claim", "outside the claim"
 """Parts of the study."""
@@ -88,7 +88,7 @@ TASK_OF = {"sst2": SENTIMENT, "squad": QUESTION}
 LONGEST = {DECOMPOSITION: 2000.0, DRIFT: 5000.0}
 """The T of the paper's longest runs, in parts whose runs differ in T."""
 
-SINGLE_TASK = (PLATEAU, CLIFF, RATES, CLIP, DECOMPOSITION, DRIFT, AGGREGATION)
+SINGLE_TASK = (PLATEAU, CLIFF, LONGER, RATES, CLIP, DECOMPOSITION, DRIFT, AGGREGATION)
 """Parts of sentiment alone."""
 
 HEADLINE_RATE = {FT: 1e-4, LORA: 1e-3}
@@ -179,6 +179,6 @@ def place(context: Context, at: Bindings) -> Place:
         return Place(parts=(), setting=Setting(), why=OTHER_MODEL)
     table = str(at.get("cell", "")).partition(" | ")[0]
     parts: Mapping[str, list[str]] = context.declared.content["own"]["parts"]
-    where = place_in(context, tuple(parts.get(table, (HEADLINE, BASELINES))), at)
     is_twice_as_long = table == "statements" and "steps" in at
-    return Place(parts=where.parts, setting=where.setting, why=NOT_HERE) if is_twice_as_long else where
+    own = (LONGER,) if is_twice_as_long else tuple(parts.get(table, (HEADLINE, BASELINES)))
+    return place_in(context, own, at)
