@@ -3,7 +3,8 @@
 `sentiment_base` and `question_base`, and a smaller one of each, `micro_sentiment` and `micro_question`, for
 trainings of many steps. All are pretrained once on the user's machine (`workbench models build`, one or two
 minutes of one core each). They have met their task under other wordings only
-(`workbench.data.bases.texts.tasks`), so that its own prompt starts near chance, or halfway, and tuning has something to bring out: see model `prompted`.
+(`workbench.data.bases.texts.tasks`), so that its own prompt starts near chance, or
+halfway, and tuning has something to bring out: see model `prompted`.
 """
 
 from __future__ import annotations
