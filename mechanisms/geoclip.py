@@ -6,7 +6,8 @@
         release the sum of w_i + N(0, sigma^2 I)
         descend along G_t = M_t^-1 (release) / (q N) + a_t
         a_(t+1) = beta_1 a_t + (1 - beta_1) G_t
-        Sigma_(t+1) = beta_2 Sigma_t + (1 - beta_2) (G_t - a_(t+1)) (G_t - a_(t+1))^T, of eigenvalues lambda
+        r_t = G_t - a_(t+1)
+        Sigma_(t+1) = beta_2 Sigma_t + (1 - beta_2) q N r_t r_t^T, of eigenvalues lambda
         M_(t+1) = sqrt(gamma / sum of sqrt(lambda)) Lambda^(-1/4) V^T, lambda clamped to [h_1, h_2]
 
 A record adds a vector of norm at most 1 to the sum, whatever M_t and a_t are, and both come from what was
@@ -17,13 +18,13 @@ M_t is the map of least noise among those with E |M (g - a)|^2 <= gamma (their c
 axes by a streaming update, and M_t maps to these k coordinates alone.
 
 Source: Gilani, Tasnim, Sankar and Kosut 2025, "GeoClip: Geometry-Aware Clipping for Differentially Private
-SGD", arXiv 2506.06549. Known to us from its abstract and from the authors' repository
-(atefeh-gilani/GeoClip: `geoclip.py`, `geoclip_rank_k.py`), from which the defaults are. Where that code
-cannot be followed, or is not private as it is:
+SGD", arXiv 2506.06549, and the authors' repository (atefeh-gilani/GeoClip), whose decays and h_1 are the
+defaults. Where paper and code differ, leave a choice, or the code is not private as it is:
 
-- It estimates Sigma from each record's own noised gradient. Only their sum is released here, so Sigma is
-  that of the released means, as the paper's claim of no further cost needs. Their spread is smaller than
-  that of single gradients, and holds the noise.
+- The released mean of B records spreads less than one record: the paper multiplies its square by B (Eq. 20),
+  `covariance_of = "record"`. `"mean"` leaves it as it is: then M is larger by the root of B, and records are
+  clipped as much more tightly. Both hold the noise, whose part grows with B, too. The code's last version
+  takes each record's own noised gradient instead; only their sum is released here.
 - Its low-rank run (commit b337a7f) takes the first two mean gradients without clipping or noise, and resets
   the seed of its noise in every step. Here every release is clipped and has fresh noise: until k of them
   have filled the basis, M = I / C and a = 0, which is DP-SGD. The basis begins empty rather than with
@@ -34,8 +35,11 @@ cannot be followed, or is not private as it is:
 - It starts from Sigma = I and M = I, which do not belong together. Here M = I / C, and the exact Sigma
   starts where that is its own map: (gamma C^2 / d) I.
 - Under Poisson sampling the shift is added back q N times, not once for each record, as the true number of
-  records in a sample is private.
-- q, k, gamma and the decays that the paper used in its experiments are not known to us.
+  records in a sample is private; q N stands for |B| in Eq. 20 likewise.
+- With the exact Sigma, G_t is centred by a_(t+1), as in the code's earlier version; the paper has a_t, which
+  makes it smaller by a factor beta_1.
+- The paper's k is 50 of 802 and 100 of 2,570 coordinates, its h_2 10 or 1 by dataset; here k = 16 and
+  h_2 = 10 unless they are given.
 
     >>> start = Geometry.ball(3, radius=2.0)
     >>> start.norms(torch.tensor([[0.0, 4.0, 3.0]]))
@@ -66,6 +70,7 @@ from workbench.training.loop import gaussian_noise
 from workbench.training.steps import Steps
 
 COVARIANCES = ("auto", "exact", "low-rank")
+COVARIANCES_OF = ("record", "mean")
 OUTSIDE = ("dropped", "kept")
 EXACT_UP_TO = 256
 """The largest d that "auto" holds the whole covariance of."""
@@ -107,6 +112,7 @@ class GeoClip(AdaptiveSums):
 
     Attributes:
         covariance: `"exact"`, `"low-rank"`, or `"auto"`: exact up to 256 trainable parameters.
+        covariance_of: `"record"` or `"mean"`: whose covariance Sigma is.
         rank: k of `"low-rank"`, 1 to 1,024; the first k steps are DP-SGD's, clipped to `l2_clip_norm`.
         outside: What `"low-rank"` does with directions outside its basis: `"dropped"` or `"kept"`.
         gamma: The expected squared norm in the transformed space, where records are clipped to 1.
@@ -123,6 +129,7 @@ class GeoClip(AdaptiveSums):
     )
 
     covariance: str = "auto"
+    covariance_of: str = "record"
     rank: int = 16
     outside: str = "dropped"
     gamma: float = 1.0
@@ -135,6 +142,8 @@ class GeoClip(AdaptiveSums):
         super().__post_init__()
         if self.covariance not in COVARIANCES:
             raise unknown_name("covariance", self.covariance, COVARIANCES)
+        if self.covariance_of not in COVARIANCES_OF:
+            raise unknown_name("covariance_of", self.covariance_of, COVARIANCES_OF)
         if self.outside not in OUTSIDE:
             raise unknown_name("outside", self.outside, OUTSIDE)
         require_count("rank", self.rank, least=1, most=MOST_AXES)
@@ -281,7 +290,8 @@ class FollowingGeometry(AdaptiveSteps[GeoClip]):
         if bool(torch.isfinite(released).all()):
             mean = released.double() / self.batch_size
             self._shift = self._decay * self._shift + (1 - self._decay) * mean
-            self._covariance = self._covariance.after(mean - self._shift)
+            records = self.batch_size if mechanism.covariance_of == "record" else 1.0
+            self._covariance = self._covariance.after(math.sqrt(records) * (mean - self._shift))
             self.geometry = self._covariance.geometry(self._shift) or geometry
         return released
 

@@ -13,6 +13,7 @@ from kept_releases import keep_releases
 from scipy import stats
 from torch import Tensor
 
+from workbench.core import registry
 from workbench.core.errors import InputError
 from workbench.interfaces import GradientCanary
 from workbench.mechanisms.dp_sgd import DPSGD
@@ -162,7 +163,7 @@ def test_the_geometry_is_a_function_of_what_was_released(
 ) -> None:
     kept = keep_releases(monkeypatch, FollowingGeometry)
     plan = toy_plan(steps=20)
-    mechanism = GeoClip(noise_multiplier=1.0, measures_quality=False, **VARIANTS[variant])  # type: ignore[arg-type]
+    mechanism = settled(variant, covariance_of="mean" if variant == "kept" else "record")
     traces = mechanism.train(plan).transcript.traces
     batch = plan.sampling_probability * len(plan.records)
     dimension = len(kept[0])
@@ -172,12 +173,37 @@ def test_the_geometry_is_a_function_of_what_was_released(
     for step, released in enumerate(kept):
         assert math.isclose(traces["l2_clip_norm"][step], radius, rel_tol=1e-9)
         shift = decay * shift + (1 - decay) * released.double() / batch
-        covariance = covariance.after(released.double() / batch - shift)
+        centred = released.double() / batch - shift
+        covariance = covariance.after(centred if variant == "kept" else math.sqrt(batch) * centred)
         found = covariance.geometry(shift)
         radius = radius if found is None else found.radius
     if variant == "dropped":
         span = torch.stack(kept).double()
         assert int(torch.linalg.matrix_rank(span, rtol=1e-4)) == 4
+
+
+@pytest.mark.parametrize("covariance_of", ["record", "mean"])
+def test_the_expected_squared_norm_is_gamma_of_a_record_or_of_a_mean(covariance_of: str) -> None:
+    """Of records whose law does not change, with hardly any noise: gamma, or B times as much."""
+    mechanism = settled(
+        "exact", covariance_of=covariance_of, gamma=0.01, covariance_decay=0.98, noise_multiplier=1e-3
+    )
+    run = FollowingGeometry(mechanism, toy_plan(), registry.create("model", "toy_regression", seed=0))
+    layout, generator = FlatLayout.of(torch.nn.Linear(10, 1, bias=False)), torch.Generator().manual_seed(5)
+    count, spread = round(run.batch_size), torch.logspace(-1, 0, 10)
+    assert count == run.batch_size > 1
+
+    def rows(many: int) -> Tensor:
+        return torch.randn(many, 10, generator=generator) * spread
+
+    squares = []
+    for step in range(900):
+        drawn = rows(count)
+        run.privatise(MatrixSignals(layout, drawn, torch.zeros(count)), generator)
+        if step >= 300 and step % 20 == 0:
+            squares.append(float(run.geometry.norms(rows(200)).square().mean()))
+    wanted = 0.01 * (1.0 if covariance_of == "record" else count)
+    assert np.mean(squares) == pytest.approx(wanted, rel=0.15)
 
 
 def test_the_exact_covariance_is_for_small_models() -> None:
@@ -190,6 +216,7 @@ def test_the_exact_covariance_is_for_small_models() -> None:
     "parameters",
     [
         {"covariance": "full"},
+        {"covariance_of": "records"},
         {"rank": 0},
         {"outside": "lost"},
         {"gamma": 0.0},
