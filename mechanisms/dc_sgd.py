@@ -18,10 +18,13 @@ What is released in a step is one vector of d + K numbers, the counts last.
 Source: Wei, Li, Gong and Chen 2025, "DC-SGD: Differentially Private SGD with Dynamic Clipping through
 Gradient Norm Distribution Estimation", arXiv 2503.22988. Known to us from its abstract, from a formula page
 of a catalogue of optimizers (junaidaliop.github.io/zij/math/dcsgd: the split of sigma, both rules) and from
-a public optimizer of that name, which re-implements or stems from it. Not known to us from the paper, and
-therefore uncertain:
+two public versions of the code, lwx0420/DCSGD and DCSGD-new, of which this follows the newer. Not known to
+us from the paper, and therefore uncertain:
 
-- the defaults: 20 bins of width 1, p = 0.3 and sigma_H = 5 are those of public code (which also has 6);
+- the defaults: 20 bins of width 1, p = 0.3 and sigma_H = 5 are those of public code (sigma_H also 6, and 2);
+- what the bins follow: in DCSGD-new those of DC-SGD-P reach to twice the clipping norm in each step
+  (`bins_follow = "norm"`), those of DC-SGD-E get wider and narrower by the counts, as both do here otherwise;
+- how often: the older code makes histograms of fixed bins from a sample of their own, about twice an epoch;
 - which norm of its bin DC-SGD-P takes; here the bin's middle;
 - the candidates of DC-SGD-E: as in that code a tenth to twice the present norm, laid out again while an end
   one is best, and the rule by which bins are widened and narrowed; the bounds on the norm that the noise of
@@ -70,6 +73,7 @@ FINEST = 1e-3
 NARROWEST = 1e-12
 """The smallest width of a bin."""
 CHOICES = ("percentile", "expected-error")
+BINS_FOLLOW = ("counts", "norm")
 MOST_BINS = 100_000
 LEAST_RATIO = 2.0
 """sigma_H over sigma at least: the histogram then takes at most a quarter of 1 / sigma^2."""
@@ -85,6 +89,8 @@ class DCSGD(AdaptiveSums):
         percentile: p of DC-SGD-P, in (0, 1).
         bins: K, 2 to 100,000: each step draws noise for every bin.
         bin_width: Of the first step's bins.
+        bins_follow: `"counts"`: bins get wider or narrower by the noised counts. `"norm"`: in each step all
+            bins together reach to twice the clipping norm, and `bin_width` is not read.
         histogram_noise: The least sigma_H, the standard deviation of each count's noise.
     """
 
@@ -100,6 +106,7 @@ class DCSGD(AdaptiveSums):
     percentile: float = 0.3
     bins: int = 20
     bin_width: float = 1.0
+    bins_follow: str = "counts"
     histogram_noise: float = 5.0
 
     @property
@@ -111,10 +118,20 @@ class DCSGD(AdaptiveSums):
         super().__post_init__()
         if self.choice not in CHOICES:
             raise unknown_name("choice", self.choice, CHOICES)
+        if self.bins_follow not in BINS_FOLLOW:
+            raise unknown_name("bins_follow", self.bins_follow, BINS_FOLLOW)
         require_scale(bin_width=self.bin_width, histogram_noise=self.histogram_noise)
         if not 0 < self.percentile < 1:
             raise InputError(f"percentile must be in (0, 1), got {self.percentile!r}")
         require_count("bins", self.bins, least=2, most=MOST_BINS)
+
+    def width_at(self, l2_clip_norm: float, otherwise: float) -> float:
+        """The width of the bins beside a clipping norm; `otherwise` where it does not follow the norm."""
+        return 2 * l2_clip_norm / self.bins if self.bins_follow == "norm" else otherwise
+
+    def first_width(self) -> float:
+        """The width of the first step's bins."""
+        return self.width_at(self.l2_clip_norm, self.bin_width)
 
     def count_noise(self) -> float:
         """sigma_H: the standard deviation of each count's noise."""
@@ -143,11 +160,11 @@ class DCSGD(AdaptiveSums):
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
         """The first step's releases, shape `(..., d + bins)`."""
-        return self.release(signals, self.l2_clip_norm, self.bin_width, generator)
+        return self.release(signals, self.l2_clip_norm, self.first_width(), generator)
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:
         """The best statistic of both releases of the first step; see `read`."""
-        return self.read(watched, released, self.l2_clip_norm, self.bin_width)
+        return self.read(watched, released, self.l2_clip_norm, self.first_width())
 
     def read(
         self, watched: SignalsWithCanary, released: Tensor, l2_clip_norm: float, bin_width: float
@@ -196,7 +213,7 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
 
     def __init__(self, mechanism: DCSGD, plan: Plan, model: Model) -> None:
         super().__init__(mechanism, plan, model)
-        self.l2_clip_norm, self.bin_width = mechanism.l2_clip_norm, mechanism.bin_width
+        self.l2_clip_norm, self.bin_width = mechanism.l2_clip_norm, mechanism.first_width()
         self._used = (self.l2_clip_norm, self.bin_width)
 
     def privatise(self, signals: Signals, generator: torch.Generator) -> Tensor:
@@ -210,7 +227,7 @@ class DynamicClipping(AdaptiveSteps[DCSGD]):
             self.l2_clip_norm = mechanism.next_norm(
                 counts, norm, width, dimension=signals.dimension, batch_size=self.batch_size
             )
-            self.bin_width = next_width(counts, width)
+            self.bin_width = mechanism.width_at(self.l2_clip_norm, next_width(counts, width))
         return released
 
     def observed(self, watched: SignalsWithCanary, released: Tensor) -> Tensor:

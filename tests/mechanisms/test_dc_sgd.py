@@ -119,10 +119,13 @@ def test_the_canary_sees_the_sum_and_the_histogram() -> None:
     assert low > 1 / 0.5
 
 
-@pytest.mark.parametrize("choice", ["percentile", "expected-error"])
-def test_every_step_of_a_run_is_read_on_one_scale(choice: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "bins_follow"),
+    [("percentile", "counts"), ("percentile", "norm"), ("expected-error", "counts")],
+)
+def test_every_step_of_a_run_is_read_on_one_scale(choice: str, bins_follow: str) -> None:
     plan = watched_plan(CANARY, steps=80)
-    transcript = settled(choice=choice, l2_clip_norm=0.1).train(plan).transcript
+    transcript = settled(choice=choice, bins_follow=bins_follow, l2_clip_norm=0.1).train(plan).transcript
     norms = transcript.traces["l2_clip_norm"]
     assert norms[0] == 0.1
     assert len(norms) == len(transcript.traces["bin_width"]) == 80
@@ -131,27 +134,32 @@ def test_every_step_of_a_run_is_read_on_one_scale(choice: str) -> None:
     assert stats.kstest(whitened, stats.norm(0.0, 1.0).cdf).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("choice", ["percentile", "expected-error"])
+@pytest.mark.parametrize(
+    ("choice", "bins_follow"),
+    [("percentile", "counts"), ("percentile", "norm"), ("expected-error", "counts")],
+)
 def test_clipping_norms_are_functions_of_what_was_released(
-    choice: str, monkeypatch: pytest.MonkeyPatch
+    choice: str, bins_follow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = keep_releases(monkeypatch, DynamicClipping)
     plan = toy_plan(steps=20)
-    mechanism = DCSGD(choice=choice, noise_multiplier=1.0, measures_quality=False)
+    mechanism = settled(choice=choice, bins_follow=bins_follow)
     traces = mechanism.train(plan).transcript.traces
-    norm, width, size = mechanism.l2_clip_norm, mechanism.bin_width, len(plan.records)
+    norm, size = mechanism.l2_clip_norm, len(plan.records)
+    width = norm / 10 if bins_follow == "norm" else mechanism.bin_width
     for step, released in enumerate(kept):
         assert (traces["l2_clip_norm"][step], traces["bin_width"][step]) == (norm, width)
         counts, dimension = released[-mechanism.bins :].double().numpy(), len(released) - mechanism.bins
         batch = plan.sampling_probability * size
         norm = mechanism.next_norm(counts, norm, width, dimension=dimension, batch_size=batch)
-        width = next_width(counts, width)
+        width = norm / 10 if bins_follow == "norm" else next_width(counts, width)
 
 
 @pytest.mark.parametrize(
     "parameters",
     [
         {"choice": "median"},
+        {"bins_follow": "median"},
         {"percentile": 1.0},
         {"bins": 1},
         {"bins": 10**12},
