@@ -410,6 +410,19 @@ def test_what_is_no_answer(answer: Any) -> None:
     assert (result.hidden == 0) is (answer == -1.0)  # Below the truth where that is above 0: an under-report.
 
 
+def test_what_is_no_answer_is_told_without_the_corners_and_once() -> None:
+    def cut(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
+        return math.nan if steps > 3000 else 1e9
+
+    report = run_checks(cut, only=[GAUSSIAN, "never_below_certified_lower[between]"])
+    found = {one.check.name: one for one in report.results}
+    assert not found[GAUSSIAN].hidden
+    between = found["never_below_certified_lower[between]"]
+    assert (between.status, between.fails_ci) == (CheckStatus.FAILED, True)
+    assert between.hidden > 0
+    assert "the truth is above 0" in between.message
+
+
 def test_a_count_that_time_cut_short_is_called_the_least() -> None:
     def slow(**question: float) -> float:
         """Uses the time up in its first call."""

@@ -49,11 +49,13 @@ from workbench.attacks.accountant_checks.conformance.cells import families
 from workbench.attacks.accountant_checks.conformance.checks import (
     calibration,
     edge_cases,
+    faults_but,
     looseness,
     never_below,
     never_below_between,
     never_below_delta,
     never_below_tpr,
+    with_faults,
 )
 from workbench.attacks.accountant_checks.conformance.judging import Context
 from workbench.attacks.accountant_checks.conformance.pairs import adjacency, monotone, n_fold, order
@@ -244,7 +246,15 @@ class _Suite:
         )
         self._spent = 0.0
         self._warm = False
-        self.shares = sum(planned.share for planned in chosen)
+        self.choose(chosen)
+
+    def choose(self, planned: Sequence[Planned]) -> None:
+        """Share the time among these checks alone; the corners report all answers that are none.
+
+        Where the corners are not among them, each check reports those to its own questions.
+        """
+        self.shares = sum(one.share for one in planned)
+        self._has_corners = any(one.body is edge_cases for one in planned)
 
     @property
     def has_time(self) -> bool:
@@ -260,8 +270,11 @@ class _Suite:
         share = min(planned.share / self.shares, 1.0) if self.shares > 0 else 1.0
         asker.deadline = start + (left * share if math.isfinite(left) else math.inf)
         asker.here = Tally()
+        before = {question for question, _ in asker.faults()}
         try:
-            return planned.body(self.context, planned.check)
+            found = planned.body(self.context, planned.check)
+            own = [] if self._has_corners else faults_but(self.context, before)
+            return with_faults(self.context, found, own)
         finally:
             self._spent += now() - start - (asker.extra_seconds - extra)
             self.shares = max(self.shares - planned.share, 0.0)
@@ -290,8 +303,7 @@ class PlannedCheck:
 def share_time_among(checks: Sequence[PlannedCheck]) -> None:
     """Share each accountant's time among these of its checks alone, as the others are not going to be run."""
     for check in checks:
-        mine = [other.planned.share for other in checks if other.suite is check.suite]
-        check.suite.shares = sum(mine)
+        check.suite.choose([other.planned for other in checks if other.suite is check.suite])
 
 
 def accountant_checks(

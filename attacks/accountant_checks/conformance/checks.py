@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from workbench.accounting.deciding import ROUNDING
@@ -42,6 +42,7 @@ from workbench.attacks.accountant_checks.conformance.questions import (
 from workbench.attacks.accountant_checks.conformance.results import (
     Check,
     CheckResult,
+    CheckStatus,
     UnderReport,
     plain_number,
 )
@@ -176,7 +177,7 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
     """Corners, and whatever else was asked, give a number, infinity, or a clear error."""
     named = edge_cells()
     counter, shortfalls, failing = Counter(planned=len(named)), Shortfalls(), list[Cell]()
-    broken = list[_Fault]()
+    broken = list[Fault]()
     for name, cell in named:
         question = cell.question
         report = _judge(context, counter, question)
@@ -191,17 +192,19 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
             failing.append(cell)
     decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
     corners = {question for _, _, question, _ in broken}
-    for question, answer in context.asker.faults():
-        if question not in corners:
-            broken.append((question.describe(), None, question, answer))
-    first = _report_of(context, check, counter, shortfalls, failing)
-    return _with_faults(context, first, counter, broken) if broken else first
+    broken += faults_but(context, corners)
+    return with_faults(context, _report_of(context, check, counter, shortfalls, failing), broken)
 
 
-def _with_faults(
-    context: Context, first: CheckResult, counter: Counter, broken: Sequence[_Fault]
-) -> CheckResult:
-    """The result of the corners, with the answers that were neither numbers nor clear errors."""
+def faults_but(context: Context, before: Collection[Question]) -> list[Fault]:
+    """What was answered by neither a number nor a clear error, but to these questions."""
+    return [(one.describe(), None, one, answer) for one, answer in context.asker.faults() if one not in before]
+
+
+def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -> CheckResult:
+    """A check's result, with the answers that were neither numbers nor clear errors."""
+    if not broken:
+        return first
     described = "; ".join(f"{name}: {answer.message}" for name, _, _, answer in broken[:3])
     more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
     message = f"{len(broken)} answers were no number, no infinity and no clear error ({described}{more})"
@@ -213,27 +216,28 @@ def _with_faults(
         notes = (*first.notes, message)
         return replace(first, notes=notes, hidden=count, hidden_partly=partly, raised=raised)
     counterexample, line = _smallest_fault(context, *(hidden or broken)[0][1:])
-    found = result(
-        context,
-        first.check,
-        counter,
+    return replace(
+        first,
+        status=CheckStatus.FAILED,
         message=message,
-        failed=True,
         counterexample=counterexample,
         reproduction=line,
+        hidden=count,
+        hidden_partly=partly,
+        raised=raised,
     )
-    return replace(found, hidden=count, hidden_partly=partly, raised=raised)
 
 
-_Fault = tuple[str, Cell | None, Question, Answer]
+Fault = tuple[str, Cell | None, Question, Answer]
+"""What was asked, in words and as a cell of the grid (None: not one of the corners), and the answer."""
 
 
-def _above_zero(context: Context, broken: Sequence[_Fault]) -> tuple[list[_Fault], str]:
+def _above_zero(context: Context, broken: Sequence[Fault]) -> tuple[list[Fault], str]:
     """The answers that are no number where the truth is certified to be above 0, and the first crash there.
 
     They are looked for as long as there is time, but for the first of each.
     """
-    hidden, raised = list[_Fault](), ""
+    hidden, raised = list[Fault](), ""
     for fault in broken:
         name, _, question, answer = fault
         crashed = not answer.came and math.isnan(answer.value)

@@ -1,0 +1,176 @@
+"""RLDP's baselines on the digits, each from clipping norms that suit it and that do not, against a static norm.
+
+A method that chooses its clipping norm is worth something where nobody has tuned it. So each begins with a
+norm far too small, a usual one, and one far too large, at one learning rate; a static norm is run at these,
+and over a grid, whose best by its own test accuracy is what tuning could reach at most.
+
+Beside it the setting of GeoClip's and AdaCliP's theory: the mean of Gaussian vectors whose coordinates spread
+over two decades, released T times, by the error of the mean of the releases.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from shared import machine, options, quiet, write
+from torch import nn
+
+from workbench.accounting import ApproximateDP
+from workbench.core import registry
+from workbench.interfaces import Plan
+from workbench.training.flat import FlatLayout
+from workbench.training.per_record import MatrixSignals
+
+MEMBERS, HELD_OUT, BATCH, STEPS = 1000, 500, 128, 100
+EPSILON, DELTA, RATE = 2.0, 1e-5, 1.0
+FIRST_NORMS = (0.01, 1.0, 100.0)
+GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+AXES, POPULATION, SAMPLE, RELEASES, NOISE = 10, 1280, 256, 300, 1.0
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A mechanism with parameters.
+
+    Attributes:
+        name: In the tables.
+        mechanism: As registered.
+        parameters: But the clipping norm and the noise.
+    """
+
+    name: str
+    mechanism: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+STATIC = Contestant("static", "dp_sgd")
+CONTESTANTS = (
+    STATIC,
+    Contestant("AUTO-S", "dp_sgd", {"clipping": "automatic"}),
+    Contestant("PSAC", "psac"),
+    Contestant("AutoClip (quantile, paid)", "autoclip", {"estimate": "private"}),
+    Contestant("DC-SGD-P", "dc_sgd", {"choice": "percentile"}),
+    Contestant("DC-SGD-P, bins by the norm", "dc_sgd", {"choice": "percentile", "bins_follow": "norm"}),
+    Contestant("DC-SGD-E", "dc_sgd", {"choice": "expected-error"}),
+    Contestant("AdaCliP, of a mean", "adaclip", {"variance_of": "mean"}),
+    Contestant("AdaCliP, of a record", "adaclip", {"variance_of": "record"}),
+    Contestant("GeoClip, of a record", "geoclip", {"covariance_of": "record"}),
+    Contestant("GeoClip, of a mean", "geoclip", {"covariance_of": "mean"}),
+)
+OF_MEANS = tuple(one for one in CONTESTANTS if one.mechanism in ("dp_sgd", "adaclip", "geoclip"))
+
+
+def mean_and_half_width(values: list[float]) -> tuple[float, float]:
+    """The mean over seeds, and the half width of its t interval."""
+    spread = statistics.stdev(values) / len(values) ** 0.5
+    return statistics.fmean(values), float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * spread
+
+
+def accuracy(contestant: Contestant, norm: float, seed: int) -> float:
+    """Test accuracy of a logistic model of the digits, percent; a run that leaves the finite numbers has 10."""
+    corpus = registry.create("corpus", "digits", size=MEMBERS, seed=seed, held_out=HELD_OUT, public=0)
+    plan = Plan(
+        records=tuple(corpus.records),
+        held_out=tuple(corpus.held_out),
+        model="digits_logistic",
+        steps=STEPS,
+        sampling_probability=BATCH / MEMBERS,
+        learning_rate=RATE,
+        optimizer="sgd",
+        budget=ApproximateDP(epsilon=EPSILON, delta=DELTA),
+        seed=seed,
+    )
+    parameters = {"l2_clip_norm": norm, **contestant.parameters}
+    if contestant.mechanism == "adaclip":
+        parameters["least_l2_clip_norm"] = norm / 100
+    trained = registry.create("mechanism", contestant.mechanism, **parameters).train(plan)
+    return 100 * float(trained.transcript.metrics["test_accuracy_after"])
+
+
+def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
+    """Mean squared error of a released mean of Gaussian vectors, over the second half of the releases."""
+    corpus = registry.create("corpus", "toy_regression", size=POPULATION, seed=0)
+    plan = Plan(
+        records=tuple(corpus.records),
+        held_out=(),
+        model="toy_regression",
+        steps=RELEASES,
+        sampling_probability=SAMPLE / POPULATION,
+        learning_rate=RATE,
+        optimizer="sgd",
+        seed=seed,
+    )
+    parameters = {"l2_clip_norm": norm, "noise_multiplier": NOISE, **contestant.parameters}
+    if contestant.mechanism == "adaclip":
+        parameters["least_l2_clip_norm"] = norm / 1000
+    mechanism = registry.create("mechanism", contestant.mechanism, measures_quality=False, **parameters)
+    steps = mechanism.steps(plan, registry.create("model", "toy_regression", seed=0))
+    generator = torch.Generator().manual_seed(seed)
+    layout = FlatLayout.of(nn.Linear(AXES, 1, bias=False))
+    spread = torch.logspace(-2, 0, AXES)
+    errors = []
+    for step in range(RELEASES):
+        rows = torch.randn(SAMPLE, AXES, generator=generator) * spread
+        released = steps.privatise(MatrixSignals(layout, rows, torch.zeros(SAMPLE)), generator)
+        if step >= RELEASES // 2:
+            errors.append(float((released.flatten() / SAMPLE).square().sum()))
+    return statistics.fmean(errors)
+
+
+def row(contestant: Contestant, seeds: int) -> dict[str, Any]:
+    """A contestant's accuracies at the first norms."""
+    found = {
+        f"{norm:g}": mean_and_half_width([accuracy(contestant, norm, seed) for seed in range(seeds)])
+        for norm in FIRST_NORMS
+    }
+    return {"name": contestant.name, "accuracy": found}
+
+
+def row_of_means(contestant: Contestant, seeds: int) -> dict[str, Any]:
+    """A contestant's errors at the first norms."""
+    found = {
+        f"{norm:g}": mean_and_half_width([error_of_means(contestant, norm, seed) for seed in range(seeds)])
+        for norm in FIRST_NORMS
+    }
+    return {"name": contestant.name, "error": found}
+
+
+def main() -> None:
+    """Command line."""
+    parser = options(__doc__)
+    parser.add_argument("--seeds", type=int, default=10, help="trainings of each contestant and first norm")
+    given = parser.parse_args()
+    quiet(given.threads)
+    grid = {f"{norm:g}": [accuracy(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID}
+    errors = {f"{norm:g}": [error_of_means(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID}
+    best = max(grid, key=lambda norm: statistics.fmean(grid[norm]))
+    least = min(errors, key=lambda norm: statistics.fmean(errors[norm]))
+    report = {
+        "machine": machine(("torch", "numpy")),
+        "seeds": given.seeds,
+        "members": MEMBERS,
+        "batch": BATCH,
+        "steps": STEPS,
+        "epsilon": EPSILON,
+        "delta": DELTA,
+        "rate": RATE,
+        "norms": [f"{norm:g}" for norm in FIRST_NORMS],
+        "tuned": {"norm": best, "accuracy": mean_and_half_width(grid[best])},
+        "rows": [row(one, given.seeds) for one in CONTESTANTS],
+        "axes": AXES,
+        "sample": SAMPLE,
+        "noise": NOISE,
+        "tuned_mean": {"norm": least, "error": mean_and_half_width(errors[least])},
+        "means": [row_of_means(one, given.seeds) for one in OF_MEANS],
+    }
+    write(given.out, "clipping_baselines", report)
+
+
+if __name__ == "__main__":
+    main()
