@@ -1,4 +1,4 @@
-"""RLDP's baselines on the digits, each from clipping norms that suit it and that do not, against a static norm.
+"""RLDP's baselines on the digits, from clipping norms that suit them and that do not, against a static norm.
 
 A method that chooses its clipping norm is worth something where nobody has tuned it. So each begins with a
 norm far too small, a usual one, and one far too large, at one learning rate; a static norm is run at these,
@@ -14,7 +14,6 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from scipy import stats
 from shared import machine, options, quiet, write
@@ -73,7 +72,7 @@ def mean_and_half_width(values: list[float]) -> tuple[float, float]:
 
 
 def accuracy(contestant: Contestant, norm: float, seed: int) -> float:
-    """Test accuracy of a logistic model of the digits, percent; a run that leaves the finite numbers has 10."""
+    """Test accuracy of a logistic model of the digits, percent."""
     corpus = registry.create("corpus", "digits", size=MEMBERS, seed=seed, held_out=HELD_OUT, public=0)
     plan = Plan(
         records=tuple(corpus.records),
@@ -148,7 +147,9 @@ def main() -> None:
     given = parser.parse_args()
     quiet(given.threads)
     grid = {f"{norm:g}": [accuracy(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID}
-    errors = {f"{norm:g}": [error_of_means(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID}
+    errors = {
+        f"{norm:g}": [error_of_means(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID
+    }
     best = max(grid, key=lambda norm: statistics.fmean(grid[norm]))
     least = min(errors, key=lambda norm: statistics.fmean(errors[norm]))
     report = {

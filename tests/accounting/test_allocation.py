@@ -104,6 +104,18 @@ def test_the_upper_end_is_below_the_renyi_one(sigma: float, steps: int) -> None:
     assert renyi <= 2 * found.lower
 
 
+@pytest.mark.parametrize(("epochs", "mu"), [(1, 1.0), (4, 2.0)])
+def test_where_the_grid_knows_nothing_the_upper_end_is_a_known_steps(epochs: int, mu: float) -> None:
+    event = Composed(events=((RandomAllocation(noise_multiplier=1.0, steps=3), epochs),))
+    found, plain = epsilon_bounds(event, 1e-13), epsilon_bounds(Gaussian(noise_multiplier=1 / mu), 1e-13)
+    assert found.upper == pytest.approx(plain.upper, rel=1e-9)
+    assert 0.3 * found.upper < found.lower < plain.upper
+    assert (
+        epsilon_bounds(event, 1e-4).upper
+        < 0.99 * epsilon_bounds(Gaussian(noise_multiplier=1 / mu), 1e-4).lower
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [8, 200])
 def test_it_lies_below_the_gaussian_and_near_the_poisson_sample(steps: int) -> None:

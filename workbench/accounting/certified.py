@@ -360,7 +360,7 @@ def _question(event: Event, adjacency: Adjacency, direction: Direction) -> tuple
 def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Bounds]) -> Bounds:
     """The upper end by the event's dominating pair, the lower end by those that neighbours attain."""
     reduction = reduced(event, adjacency)
-    above = bounds(reduction.dominating)
+    above = min(map(bounds, (reduction.dominating, *reduction.beside)), key=lambda found: found.upper)
     if not reduction.attained:
         return above
     each = [bounds(pair) for pair in reduction.attained]

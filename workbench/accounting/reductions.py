@@ -87,6 +87,7 @@ class Reduction:
     Attributes:
         dominating: An event whose own bounds hold for its dominating pair.
         attained: Events that are outputs on pairs of neighbours; none where the dominating pair is attained.
+        beside: Further events whose bounds hold for the dominating pair; the least upper end counts.
 
     Raises:
         InputError: one of them is no event.
@@ -94,9 +95,11 @@ class Reduction:
 
     dominating: Event
     attained: tuple[Event, ...] = ()
+    beside: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, events in (("dominating", (self.dominating,)), ("attained", self.attained)):
+        several = (("attained", self.attained), ("beside", self.beside))
+        for name, events in (("dominating", (self.dominating,)), *several):
             if not all(isinstance(event, Event) for event in events):
                 raise InputError(f"{name} must be made of events, got {object_line(getattr(self, name))}")
 
@@ -118,21 +121,26 @@ def _reduced(event: Event, adjacency: Adjacency) -> Reduction:
         return _step(parts[0][0], adjacency, once=True)
     steps = [(_step(part, adjacency, once=False), count) for part, count in parts]
     candidates = max(len(step.attained) for step, _ in steps)
+    others = max(len(step.beside) for step, _ in steps)
     if not candidates and all(
         step.dominating is part for (step, _), (part, _) in zip(steps, parts, strict=True)
     ):
         return Reduction(dominating=event)
     dominating = Composed(events=tuple((step.dominating, count) for step, count in steps))
     attained = tuple(
-        Composed(events=tuple((_candidate(step, index), count) for step, count in steps))
+        Composed(events=tuple((_candidate(step, index, step.attained), count) for step, count in steps))
         for index in range(candidates)
     )
-    return Reduction(dominating=dominating, attained=attained)
+    beside = tuple(
+        Composed(events=tuple((_candidate(step, index, step.beside), count) for step, count in steps))
+        for index in range(others)
+    )
+    return Reduction(dominating=dominating, attained=attained, beside=beside)
 
 
-def _candidate(step: Reduction, index: int) -> Event:
-    """The attained pair of a step that joins the others' of this index."""
-    return step.attained[min(index, len(step.attained) - 1)] if step.attained else step.dominating
+def _candidate(step: Reduction, index: int, pairs: tuple[Event, ...]) -> Event:
+    """That of a step's pairs which joins the others' of this index; its dominating pair where it has none."""
+    return pairs[min(index, len(pairs) - 1)] if pairs else step.dominating
 
 
 def _step(event: Event, adjacency: Adjacency, *, once: bool) -> Reduction:
@@ -227,7 +235,7 @@ def _capped(event: CappedPoisson, adjacency: Adjacency) -> Reduction:
 
 
 def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
-    """The two finite pairs of `balls.allocation`."""
+    """The two finite pairs of `balls.allocation`; beside them the record's one step, as if it were known."""
     if event.steps == 1:
         return Reduction(dominating=Gaussian(noise_multiplier=event.noise_multiplier))
     if adjacency is Adjacency.REPLACE_ONE:
@@ -242,7 +250,8 @@ def _allocation(event: RandomAllocation, adjacency: Adjacency) -> Reduction:
             f"not for {event.noise_multiplier:g}"
         )
     upper, lower = allocation_pairs(event.noise_multiplier, event.steps)
-    return Reduction(dominating=upper, attained=(lower,))
+    known = Gaussian(noise_multiplier=event.noise_multiplier)
+    return Reduction(dominating=upper, attained=(lower,), beside=(known,))
 
 
 def _batch_mean(event: BatchMean, adjacency: Adjacency) -> Reduction:

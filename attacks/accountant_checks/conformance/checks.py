@@ -198,7 +198,9 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
 
 def faults_but(context: Context, before: Collection[Question]) -> list[Fault]:
     """What was answered by neither a number nor a clear error, but to these questions."""
-    return [(one.describe(), None, one, answer) for one, answer in context.asker.faults() if one not in before]
+    return [
+        (one.describe(), None, one, answer) for one, answer in context.asker.faults() if one not in before
+    ]
 
 
 def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -> CheckResult:
