@@ -84,6 +84,13 @@ EVENTS = [
             noise_multiplier=2.0, sampling_probability=0.1, dataset_size=100, largest_batch=15
         ),
         accounting.FixedBatch(noise_multiplier=3.0, dataset_size=100, batch_size=10),
+        accounting.GaussianMixturePair(
+            p_means=(0.0, 1.0, 2.5),
+            p_weights=(0.5, 0.25, 0.25),
+            q_means=(0.0,),
+            q_weights=(1.0,),
+            standard_deviation=2.0,
+        ),
     ],
     ids=lambda event: event.describe()[:30],
 )
@@ -184,6 +191,7 @@ def test_what_cannot_be_read_is_named(event: object, kind: type[Exception], mess
         ({"delta": [[1e-5], [1e-5, 1e-6]]}, "delta must be a number or an array of numbers"),
         ({"delta": [None]}, "delta must be a number or an array of numbers"),
         ({"delta": [True]}, "delta must be a number or an array of numbers"),
+        ({"delta": np.ma.array([1e-5, 1e-6], mask=[0, 1])}, "delta must be a number or an array of numbers"),
         ({"delta": []}, "delta must be a number or an array of numbers"),
         ({"delta": [0.1, 2.0]}, "delta must be"),
         ({"delta": 0.1, "adjacency": "neighbour"}, "adjacency"),

@@ -125,6 +125,6 @@ def _each(ask: Callable[..., list[Bounds]], name: str, values: npt.ArrayLike) ->
         array = np.asarray(values)
     except ValueError:  # Rows of several lengths.
         array = np.array(None)
-    if array.dtype.kind not in "iuf" or not array.size:
+    if array.dtype.kind not in "iuf" or not array.size or isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} must be a number or an array of numbers, got {object_line(values)}")
     return BoundsArray.of(ask(array.astype(float).ravel().tolist()), array.shape)

@@ -37,7 +37,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+            object.__setattr__(self, name, number(name, getattr(self, name)) + 0.0)  # -0.0 is 0.0.
         if not self.lower <= self.upper:
             raise InputError(f"lower must be at most upper ({self.upper!r}), got {self.lower!r}")
 

@@ -83,6 +83,10 @@ def to_dp_event(event: Event) -> Any:
             made = theirs.TruncatedSubsampledGaussianDpEvent(
                 part.dataset_size, part.sampling_probability, part.largest_batch, part.noise_multiplier
             )
+        elif isinstance(part, GaussianMixturePair) and _is_about_adding(part):
+            made = theirs.MixtureOfGaussiansDpEvent(
+                part.standard_deviation, list(part.p_means), list(part.p_weights)
+            )
         elif isinstance(part, RandomisedResponse):
             made = theirs.RandomizedResponseDpEvent(part.noise_parameter, part.categories)
         else:
@@ -145,6 +149,11 @@ def _parts(event: Any, adjacency: Adjacency) -> list[tuple[Event, int]]:
             raise InputError(f"events must be a row of events, got {object_line(event.events)}")
         return [pair for inner in event.events for pair in _parts(inner, adjacency)]
     raise UnsupportedError(f"there are no certified bounds for {object_line(event)}")
+
+
+def _is_about_adding(pair: GaussianMixturePair) -> bool:
+    """Whether the pair is a mixture of what a record may add, against nothing."""
+    return set(pair.q_means) == {0.0} and min(pair.p_means) >= 0
 
 
 def _fixed(event: Any, adjacency: Adjacency) -> Event:
