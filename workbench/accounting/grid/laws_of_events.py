@@ -73,9 +73,9 @@ def law_of(event: Event, adjacency: Adjacency) -> LossLaw:
         return MixtureLaw(p, q_side, event.standard_deviation)
     if isinstance(event, ShuffledBatches):
         raise UnsupportedError(
-            f"{event.describe()} has certified bounds alone, for both directions together, under zero-out and "
-            "replace-one; not under add-remove, where the batches without a record are not determined, nor in "
-            "a composition"
+            f"{event.describe()} has certified bounds alone, for both directions together, under zero-out "
+            "and replace-one; not under add-remove, where the batches without a record are not determined, "
+            "nor in a composition"
         )
     raise UnsupportedError(f"{event.describe()} has no certified bounds in a composition")
 
