@@ -86,6 +86,7 @@ VALID: dict[str, dict[str, Any]] = {
     "encoders.toeplitz_encoder": {"coefficients": (1.0, 0.5), "steps": 4},
     "encoders.tree_encoder": {"steps": 4},
     "filters.GaussianFilter": {"mu": 1024.0, "adjacency": Adjacency.REPLACE_ONE},
+    "filters.GaussianOdometer": {"delta": 0.125, "narrowest_at": 0.5, "adjacency": Adjacency.REPLACE_ONE},
     "filters.RenyiFilter": {"alpha": 8.0, "budget": 65536.0, "adjacency": Adjacency.REPLACE_ONE},
     "inclusions.epsilon_bounds": {
         "event": gaussian_run(noise_multiplier=0.0625, sampling_probability=0.25, steps=2),

@@ -16,6 +16,7 @@ from workbench.accounting import (
     Gaussian,
     GaussianDP,
     GaussianFilter,
+    GaussianOdometer,
     Laplace,
     PrivateStep,
     RenyiDP,
@@ -97,6 +98,62 @@ def test_an_adversary_that_chooses_by_what_it_sees_stays_within() -> None:
         # Five deviations of both shares.
         slack = 5 * (1 + math.exp(level)) / (2 * math.sqrt(trials))
         assert found <= delta_of_epsilon(1.0, level) + slack
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.3])
+def test_an_odometer_holds_at_all_times_against_an_adversary_and_a_fixed_bound_does_not(delta: float) -> None:
+    """The adversary spends more while the loss is high, and its whole run counts."""
+    generator, trials = np.random.default_rng(10), 40_000
+    steps = np.array([0.02, 0.3])
+    reached: dict[float, float] = {}
+
+    def epsilon_at(clock: float) -> float:
+        key = round(clock, 9)
+        if key not in reached:
+            odometer = GaussianOdometer(delta=delta)
+            if clock:
+                odometer.spend(Gaussian(noise_multiplier=clock**-0.5))
+            reached[key] = odometer.epsilon()
+        return reached[key]
+
+    loss, clock = np.zeros(trials), np.zeros(trials)
+    beyond, beyond_fixed = np.zeros(trials, bool), np.zeros(trials, bool)
+    for _ in range(40):
+        squared = steps[(loss > 0.5).astype(int)]
+        drawn = generator.normal(size=trials) + np.sqrt(squared)
+        loss, clock = loss + np.sqrt(squared) * drawn - squared / 2, clock + squared
+        beyond |= loss > np.array([epsilon_at(value) for value in clock])
+        beyond_fixed |= loss > clock / 2 + np.sqrt(clock) * norm.isf(delta)
+    slack = 5 * math.sqrt(delta * (1 - delta) / trials)
+    assert beyond.mean() <= delta + slack
+    assert beyond.mean() > delta / 20
+    assert beyond_fixed.mean() > delta + slack
+
+
+def test_an_odometer_is_near_what_a_budget_would_have_kept() -> None:
+    for mu in (0.5, 1.0, 2.0):
+        odometer = GaussianOdometer(delta=1e-5, narrowest_at=mu)
+        assert odometer.epsilon() == 0.0
+        found = [odometer.spend(Gaussian(noise_multiplier=4 / mu)) for _ in range(16)]
+        assert found == sorted(found)
+        fixed = mu**2 / 2 + mu * float(norm.isf(1e-5))
+        assert fixed < found[-1] < 1.3 * fixed
+        elsewhere = GaussianOdometer(delta=1e-5, narrowest_at=100 * mu)
+        assert elsewhere.spend(Gaussian(noise_multiplier=1 / mu)) > found[-1]
+    moved = GaussianOdometer(delta=1e-5, adjacency=Adjacency.REPLACE_ONE)
+    assert moved.spend(Gaussian(noise_multiplier=2.0)) == GaussianOdometer(delta=1e-5).spend(
+        Gaussian(noise_multiplier=1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    "given", [{"delta": 0.0}, {"delta": math.nan}, {"delta": 0.1, "narrowest_at": 0.0}], ids=str
+)
+def test_an_odometers_parameters_out_of_range_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=list(given)[-1]):
+        GaussianOdometer(**given)
+    with pytest.raises(UnsupportedError, match="a Gaussian budget has no cost for Laplace"):
+        GaussianOdometer(delta=0.1).spend(Laplace(scale=1.0))
 
 
 def test_steps_are_admitted_until_the_budget_is_spent() -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         SubsampledGaussian,
         gaussian_run,
     )
-    from workbench.accounting.filters import GaussianFilter, RenyiFilter
+    from workbench.accounting.filters import GaussianFilter, GaussianOdometer, RenyiFilter
     from workbench.accounting.integers import DiscreteGaussian, DiscreteLaplace, Skellam
     from workbench.accounting.samples import (
         BatchMean,
@@ -61,7 +61,7 @@ _LATER = {
     **dict.fromkeys(("Bounds", "BoundsArray"), "bounds"),
     **dict.fromkeys(("event_of", "to_dp_event"), "dp_events"),
     "event_from_json": "event_forms",
-    **dict.fromkeys(("GaussianFilter", "RenyiFilter"), "filters"),
+    **dict.fromkeys(("GaussianFilter", "GaussianOdometer", "RenyiFilter"), "filters"),
     **dict.fromkeys(("CorrelatedGaussian", "SampledCorrelatedGaussian"), "correlated"),
     **dict.fromkeys(("blt_encoder", "toeplitz_encoder", "tree_encoder"), "encoders"),
     **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "Skellam"), "integers"),
@@ -117,6 +117,7 @@ __all__ = [
     "GaussianDP",
     "GaussianFilter",
     "GaussianMixturePair",
+    "GaussianOdometer",
     "Laplace",
     "MutualInformation",
     "NoGuarantee",

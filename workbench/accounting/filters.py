@@ -1,14 +1,18 @@
-"""Privacy filters: whether the next step, chosen by what came before, still fits into a budget.
+"""Privacy filters and odometers, for runs whose next step is chosen by what came before.
 
 `Composed` is for events that are fixed before the run. Where noise, sampling rate or the number of steps
 depend on earlier outputs, a filter says before each step whether the run may take it; the budget then holds
-for the whole run, wherever it stops. What has been spent so far is no guarantee of its own: it depends on
-outputs.
+for the whole run, wherever it stops. What a filter has spent so far is no guarantee of its own: it depends on
+outputs. An odometer needs no budget: it says at any time how far the loss has come, which holds at all times
+of the run together but for a probability of delta.
 
 >>> from workbench.accounting.events import Gaussian
 >>> budget = GaussianFilter(mu=0.5)
 >>> [budget.spend(Gaussian(noise_multiplier=3.0)) for _ in range(4)]
 [True, True, False, False]
+>>> run = GaussianOdometer(delta=1e-5)
+>>> [round(run.spend(Gaussian(noise_multiplier=3.0)), 2) for _ in range(3)]
+[1.96, 2.65, 3.23]
 """
 
 from __future__ import annotations
@@ -33,8 +37,8 @@ _LARGEST_ORDER = 1000
 
 
 @dataclass(kw_only=True)
-class _Filter(ABC):
-    """Counts the costs of the steps that were admitted."""
+class _Costs(ABC):
+    """Counts what the steps of a run cost."""
 
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     spent: Fraction = field(default=Fraction(0), init=False)
@@ -44,7 +48,16 @@ class _Filter(ABC):
 
     @abstractmethod
     def cost(self, event: Event) -> Fraction:
-        """What an event takes of the budget at most."""
+        """What an event costs at most."""
+
+    def _moved(self) -> int:
+        """By how much a record moves a sum of contributions of norm at most 1."""
+        return 2 if self.adjacency is Adjacency.REPLACE_ONE else 1
+
+
+@dataclass(kw_only=True)
+class _Filter(_Costs):
+    """Counts the costs of the steps that were admitted."""
 
     @abstractmethod
     def _whole(self) -> Fraction:
@@ -71,13 +84,31 @@ class _Filter(ABC):
             self.spent += self.cost(event)
         return fits
 
-    def _moved(self) -> int:
-        """By how much a record moves a sum of contributions of norm at most 1."""
-        return 2 if self.adjacency is Adjacency.REPLACE_ONE else 1
+
+class _GaussianCosts(_Costs):
+    """Of Gaussian releases: their squared mu."""
+
+    def cost(self, event: Event) -> Fraction:
+        """The square of the event's mu.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: it is not made of Gaussians.
+        """
+        total = Fraction(0)
+        for part, count in require_event(event).parts():
+            if isinstance(part, Gaussian):
+                squared = Fraction(1)
+            elif isinstance(part, CorrelatedGaussian):
+                squared = part.squared_sensitivity[1]
+            else:
+                raise UnsupportedError(f"a Gaussian budget has no cost for {part.describe()}")
+            total += count * squared * (self._moved() / Fraction(part.noise_multiplier)) ** 2
+        return total
 
 
 @dataclass(kw_only=True)
-class GaussianFilter(_Filter):
+class GaussianFilter(_GaussianCosts, _Filter):
     """Gaussian releases until their squared mu add up to the budget's (Smith and Thakurta 2022).
 
     Whatever an adversary picks by earlier outputs, the log-likelihood ratio of the run is a Brownian motion
@@ -99,24 +130,6 @@ class GaussianFilter(_Filter):
         super().__post_init__()
         self.mu = number("mu", self.mu, above=0, below=math.inf)
 
-    def cost(self, event: Event) -> Fraction:
-        """The square of the event's mu.
-
-        Raises:
-            InputError: it is no event.
-            UnsupportedError: it is not made of Gaussians.
-        """
-        total = Fraction(0)
-        for part, count in require_event(event).parts():
-            if isinstance(part, Gaussian):
-                squared = Fraction(1)
-            elif isinstance(part, CorrelatedGaussian):
-                squared = part.squared_sensitivity[1]
-            else:
-                raise UnsupportedError(f"a Gaussian budget has no cost for {part.describe()}")
-            total += count * squared * (self._moved() / Fraction(part.noise_multiplier)) ** 2
-        return total
-
     def _whole(self) -> Fraction:
         return Fraction(self.mu) ** 2
 
@@ -130,6 +143,67 @@ class GaussianFilter(_Filter):
         while Fraction(noise) * Fraction(self.mu) > self._moved():
             noise = math.nextafter(noise, 0.0)
         return Gaussian(noise_multiplier=noise)
+
+
+@dataclass(kw_only=True)
+class GaussianOdometer(_GaussianCosts):
+    """How far the loss of Gaussian releases has come, for as long as they go on, whoever picks the next.
+
+    With v the sum of squared mu so far, the log-likelihood ratio under the data set that is there is
+    v / 2 + W(v), a Brownian motion on that clock, whatever an adversary picks by earlier outputs. The mixture
+    of exp(t W - t^2 v / 2) over a normal t of variance 1 / r is a martingale: with probability at least
+    1 - delta, at no time
+
+        |W(v)| > sqrt((v + r) (2 log(1 / delta) + log((v + r) / r))).
+
+    So, but for a probability of delta, at no time are the outputs so far more than exp(epsilon) times as
+    likely with the data set that is there as with a neighbour. That implies (epsilon, delta)-DP where a run
+    stops at a fixed v, and holds where outputs decide when it stops.
+
+    Sources: Robbins 1970 for the boundary; Rogers et al. 2016 for odometers; Whitehouse et al. 2023 for this
+    use.
+
+    Attributes:
+        delta: In (0, 1).
+        narrowest_at: The mu at which epsilon is to be smallest, > 0; it decides r, and holds elsewhere too.
+        adjacency: Which data sets are neighbours.
+        spent: Sum of squared mu so far.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    delta: float
+    narrowest_at: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.delta = number("delta", self.delta, above=0, below=1)
+        self.narrowest_at = number("narrowest_at", self.narrowest_at, above=1e-100, below=1e100)
+
+    def spend(self, event: Event) -> float:
+        """Count an event that was run, and give the epsilon that holds of the run so far.
+
+        Raises:
+            InputError: it is no event.
+            UnsupportedError: it is not made of Gaussians.
+        """
+        self.spent += self.cost(event)
+        return self.epsilon()
+
+    def epsilon(self) -> float:
+        """The epsilon that holds of the run so far, rounded up; 0 before the first step."""
+        if not self.spent:
+            return 0.0
+        twice = -2 * math.log(self.delta)
+        start = self.narrowest_at**2 / (1 + twice + math.log(1 + twice))
+
+        def bound() -> arb:
+            clock, first = to_arb(self.spent), to_arb(Fraction(start))
+            room = -2 * arb(self.delta).log() + ((clock + first) / first).log()
+            return clock / 2 + ((clock + first) * room).sqrt()
+
+        return ends(settle(bound))[1]
 
 
 @dataclass(kw_only=True)
