@@ -112,13 +112,13 @@ def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
     steps = mechanism.steps(plan, registry.create("model", "toy_regression", seed=0))
     generator = torch.Generator().manual_seed(seed)
     layout = FlatLayout.of(nn.Linear(AXES, 1, bias=False))
-    spread = torch.logspace(-2, 0, AXES)
+    spread = torch.logspace(-2, 0, AXES)  # And the mean: each vector is this times N(1, 1).
     errors = []
     for step in range(RELEASES):
-        rows = torch.randn(SAMPLE, AXES, generator=generator) * spread
+        rows = (torch.randn(SAMPLE, AXES, generator=generator) + 1) * spread
         released = steps.privatise(MatrixSignals(layout, rows, torch.zeros(SAMPLE)), generator)
         if step >= RELEASES // 2:
-            errors.append(float((released.flatten() / SAMPLE).square().sum()))
+            errors.append(float((released.flatten() / SAMPLE - spread).square().sum()))
     return statistics.fmean(errors)
 
 
