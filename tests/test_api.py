@@ -336,8 +336,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an unknown base": (lambda: workbench.run("ferret", base={"none": "."}), "base: unknown base 'none'"),
     "nothing to report": (
-        lambda: workbench.report("paczero", out="none"),
-        "holds no result of study 'paczero'",
+        lambda: workbench.report("paczero", profile="quick", out="none"),
+        "holds no result of study 'paczero' (profile quick)",
     ),
 }
 

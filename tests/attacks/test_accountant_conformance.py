@@ -410,17 +410,39 @@ def test_what_is_no_answer(answer: Any) -> None:
     assert (result.hidden == 0) is (answer == -1.0)  # Below the truth where that is above 0: an under-report.
 
 
-def test_what_is_no_answer_is_told_without_the_corners_and_once() -> None:
+BETWEEN = "never_below_certified_lower[between]"
+
+
+def test_what_is_no_answer_is_told_by_each_check_that_met_it_without_the_corners() -> None:
     def cut(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
         return math.nan if steps > 3000 else 1e9
 
-    report = run_checks(cut, only=[GAUSSIAN, "never_below_certified_lower[between]"])
-    found = {one.check.name: one for one in report.results}
+    found = {one.check.name: one for one in run_checks(cut, only=[GAUSSIAN, BETWEEN]).results}
     assert not found[GAUSSIAN].hidden
-    between = found["never_below_certified_lower[between]"]
-    assert (between.status, between.fails_ci) == (CheckStatus.FAILED, True)
-    assert between.hidden > 0
-    assert "the truth is above 0" in between.message
+    assert (found[BETWEEN].status, found[BETWEEN].fails_ci) == (CheckStatus.FAILED, True)
+    assert found[BETWEEN].hidden > 0
+    assert "the truth is above 0" in found[BETWEEN].message
+
+
+def test_an_answer_that_is_none_counts_where_it_was_remembered_too() -> None:
+    def never(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
+        return math.nan
+
+    alone = run_checks(never, only=[GAUSSIAN]).results[0]
+    # All cells but one whose truth is 0; the first was asked before, to warm up.
+    assert alone.hidden == alone.cells.crashed - 1
+    both = {one.check.name: one for one in run_checks(never, only=[GAUSSIAN, "looseness"]).results}
+    assert both["looseness"].hidden > both[GAUSSIAN].hidden == alone.hidden
+
+
+def test_an_answer_that_is_none_does_not_hide_another_broken_promise() -> None:
+    def growing(*, noise_multiplier: float, sampling_probability: float, steps: int, delta: float) -> float:
+        return math.nan if steps == 1 else 1e9 * noise_multiplier
+
+    found = run_checks(growing, only=["monotone_in_noise"]).results[0]
+    assert "break the promise" in found.message
+    assert found.hidden > 0
+    assert any("no number" in note for note in found.notes)
 
 
 def test_a_count_that_time_cut_short_is_called_the_least() -> None:

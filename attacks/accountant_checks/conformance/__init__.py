@@ -49,7 +49,7 @@ from workbench.attacks.accountant_checks.conformance.cells import families
 from workbench.attacks.accountant_checks.conformance.checks import (
     calibration,
     edge_cases,
-    faults_but,
+    faults_met,
     looseness,
     never_below,
     never_below_between,
@@ -251,7 +251,7 @@ class _Suite:
     def choose(self, planned: Sequence[Planned]) -> None:
         """Share the time among these checks alone; the corners report all answers that are none.
 
-        Where the corners are not among them, each check reports those to its own questions.
+        Where the corners are not among them, each check reports those that it met.
         """
         self.shares = sum(one.share for one in planned)
         self._has_corners = any(one.body is edge_cases for one in planned)
@@ -270,11 +270,9 @@ class _Suite:
         share = min(planned.share / self.shares, 1.0) if self.shares > 0 else 1.0
         asker.deadline = start + (left * share if math.isfinite(left) else math.inf)
         asker.here = Tally()
-        before = {question for question, _ in asker.faults()}
         try:
             found = planned.body(self.context, planned.check)
-            own = [] if self._has_corners else faults_but(self.context, before)
-            return with_faults(self.context, found, own)
+            return with_faults(self.context, found, [] if self._has_corners else faults_met(self.context))
         finally:
             self._spent += now() - start - (asker.extra_seconds - extra)
             self.shares = max(self.shares - planned.share, 0.0)

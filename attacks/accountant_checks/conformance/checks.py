@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.accounting.deciding import ROUNDING
@@ -192,15 +192,15 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
             failing.append(cell)
     decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
     corners = {question for _, _, question, _ in broken}
-    broken += faults_but(context, corners)
+    for question, answer in context.asker.faults():
+        if question not in corners:
+            broken.append((question.describe(), None, question, answer))
     return with_faults(context, _report_of(context, check, counter, shortfalls, failing), broken)
 
 
-def faults_but(context: Context, before: Collection[Question]) -> list[Fault]:
-    """What was answered by neither a number nor a clear error, but to these questions."""
-    return [
-        (one.describe(), None, one, answer) for one, answer in context.asker.faults() if one not in before
-    ]
+def faults_met(context: Context) -> list[Fault]:
+    """What the present check was answered by neither a number nor a clear error."""
+    return [(one.describe(), None, one, answer) for one, answer in context.asker.here.faults.items()]
 
 
 def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -> CheckResult:
@@ -214,7 +214,7 @@ def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -
     count, partly = len(hidden), bool(hidden) and context.asker.out_of_time
     if hidden:
         message += f"; in {count} or more of these cells the truth is above 0"
-    if first.under_reports:
+    if first.status is CheckStatus.FAILED:
         notes = (*first.notes, message)
         return replace(first, notes=notes, hidden=count, hidden_partly=partly, raised=raised)
     counterexample, line = _smallest_fault(context, *(hidden or broken)[0][1:])

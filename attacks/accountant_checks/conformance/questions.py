@@ -156,11 +156,15 @@ now = _Clock()
 
 @dataclass(kw_only=True)
 class Tally:
-    """Calls of the accountant, how many were answered by a finite number, and their time."""
+    """Calls of the accountant, how many were answered by a finite number, and their time.
+
+    `faults`: the questions whose answer, remembered ones included, was no usable number and no clear error.
+    """
 
     calls: int = 0
     finite: int = 0
     seconds: float = 0.0
+    faults: dict[Question, Answer] = field(default_factory=dict)
 
     @property
     def milliseconds_per_call(self) -> float | None:
@@ -268,7 +272,10 @@ class Asker:
             if self.out_of_time:
                 return OUT_OF_TIME
             self._answers[question] = self._called(call)
-        return self._answers[question]
+        answer = self._answers[question]
+        if answer.kind is AnswerKind.FAULT and isinstance(question, Question):
+            self.here.faults[question] = answer
+        return answer
 
     def _called(self, call: Callable[[], Any]) -> Answer:
         start = time.perf_counter()
