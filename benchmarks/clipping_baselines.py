@@ -5,7 +5,7 @@ norm far too small, a usual one, and one far too large, at one learning rate; a 
 and over a grid, whose best by its own test accuracy is what tuning could reach at most.
 
 Beside it the setting of GeoClip's and AdaCliP's theory: the mean of Gaussian vectors whose coordinates spread
-over two decades, released T times, by the error of the mean of the releases.
+over two decades, released T times, by the errors of the releases.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def accuracy(contestant: Contestant, norm: float, seed: int) -> float:
 
 
 def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
-    """Mean squared error of a released mean of Gaussian vectors, over the second half of the releases."""
+    """Squared error of a released mean of Gaussian vectors, over the second half of the releases."""
     corpus = registry.create("corpus", "toy_regression", size=POPULATION, seed=0)
     plan = Plan(
         records=tuple(corpus.records),
@@ -118,7 +118,7 @@ def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
         rows = (torch.randn(SAMPLE, AXES, generator=generator) + 1) * spread
         released = steps.privatise(MatrixSignals(layout, rows, torch.zeros(SAMPLE)), generator)
         if step >= RELEASES // 2:
-            errors.append(float((released.flatten() / SAMPLE - spread).square().sum()))
+            errors.append(float((released.flatten() / SAMPLE - rows.mean(0)).square().sum()))
     return statistics.fmean(errors)
 
 

@@ -23,7 +23,7 @@ defaults. Where paper and code differ, leave a choice, or the code is not privat
 
 - The released mean of B records spreads less than one record: the paper multiplies its square by B (Eq. 20),
   `covariance_of = "record"`. `"mean"` leaves it as it is: then M is larger by the root of B, and records are
-  clipped as much more tightly. Both hold the noise, whose part grows with B, too. The code's last version
+  clipped as much more tightly. Both hold the noise. The code's last version
   takes each record's own noised gradient instead; only their sum is released here.
 - Its low-rank run (commit b337a7f) takes the first two mean gradients without clipping or noise, and resets
   the seed of its noise in every step. Here every release is clipped and has fresh noise: until k of them

@@ -152,7 +152,7 @@ def test_an_odometer_is_near_what_a_budget_would_have_kept() -> None:
 def test_an_odometers_parameters_out_of_range_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(InputError, match=list(given)[-1]):
         GaussianOdometer(**given)
-    with pytest.raises(UnsupportedError, match="a Gaussian budget has no cost for Laplace"):
+    with pytest.raises(UnsupportedError, match="only Gaussian releases have a mu, not Laplace"):
         GaussianOdometer(delta=0.1).spend(Laplace(scale=1.0))
 
 
@@ -201,7 +201,7 @@ def test_budgets_out_of_range_are_named(make: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("budget", "event", "message"),
     [
-        (GaussianFilter(mu=1.0), Laplace(scale=1.0), "a Gaussian budget has no cost for Laplace"),
+        (GaussianFilter(mu=1.0), Laplace(scale=1.0), "only Gaussian releases have a mu, not Laplace"),
         (RenyiFilter(alpha=2.0, budget=1.0), PrivateStep(epsilon=1.0, delta=0.1), "has no cost for any"),
         (
             RenyiFilter(alpha=2.5, budget=1.0),

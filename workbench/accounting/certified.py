@@ -221,7 +221,7 @@ def _shared(
     """For each pair that is composed on a grid, the ends at those values where shared ones are narrow."""
     found: dict[Event, dict[float, tuple[float, float]]] = {}
     reduction = reduced(event, ask(event).adjacency)
-    for pair in dict.fromkeys((reduction.dominating, *reduction.attained)):
+    for pair in dict.fromkeys((reduction.dominating, *reduction.attained, *reduction.beside)):
         question = ask(pair)
         is_exact = exact.supports(pair, question.adjacency, question.direction)
         if is_exact or inclusions.is_beyond_grids(pair):
@@ -360,10 +360,11 @@ def _question(event: Event, adjacency: Adjacency, direction: Direction) -> tuple
 def _of_pairs(event: Event, adjacency: Adjacency, bounds: Callable[[Event], Bounds]) -> Bounds:
     """The upper end by the event's dominating pair, the lower end by those that neighbours attain."""
     reduction = reduced(event, adjacency)
-    above = min(map(bounds, (reduction.dominating, *reduction.beside)), key=lambda found: found.upper)
-    if not reduction.attained:
-        return above
-    each = [bounds(pair) for pair in reduction.attained]
+    own = bounds(reduction.dominating)
+    if not reduction.attained and not reduction.beside:
+        return own
+    above = min((own, *map(bounds, reduction.beside)), key=lambda found: found.upper)
+    each = [bounds(pair) for pair in reduction.attained] or [own]
     below = max(each, key=lambda found: found.lower)
     return Bounds(
         lower=below.lower,

@@ -12,7 +12,7 @@ of the run together but for a probability of delta.
 [True, True, False, False]
 >>> run = GaussianOdometer(delta=1e-5)
 >>> [round(run.spend(Gaussian(noise_multiplier=3.0)), 2) for _ in range(3)]
-[1.96, 2.65, 3.23]
+[1.96, 2.66, 3.23]
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _GaussianCosts(_Costs):
             elif isinstance(part, CorrelatedGaussian):
                 squared = part.squared_sensitivity[1]
             else:
-                raise UnsupportedError(f"a Gaussian budget has no cost for {part.describe()}")
+                raise UnsupportedError(f"only Gaussian releases have a mu, not {part.describe()}")
             total += count * squared * (self._moved() / Fraction(part.noise_multiplier)) ** 2
         return total
 
@@ -165,7 +165,8 @@ class GaussianOdometer(_GaussianCosts):
 
     Attributes:
         delta: In (0, 1).
-        narrowest_at: The mu at which epsilon is to be smallest, > 0; it decides r, and holds elsewhere too.
+        narrowest_at: The mu, 1e-100 to 1e100, at which the bound is to be as narrow as it can be; it decides
+            r. Elsewhere the bound holds too, and is wider, the more so the less was spent.
         adjacency: Which data sets are neighbours.
         spent: Sum of squared mu so far.
 
@@ -196,7 +197,7 @@ class GaussianOdometer(_GaussianCosts):
         if not self.spent:
             return 0.0
         twice = -2 * math.log(self.delta)
-        start = self.narrowest_at**2 / (1 + twice + math.log(1 + twice))
+        start = self.narrowest_at**2 / (twice + math.log(1 + twice))
 
         def bound() -> arb:
             clock, first = to_arb(self.spent), to_arb(Fraction(start))

@@ -122,8 +122,10 @@ def _reduced(event: Event, adjacency: Adjacency) -> Reduction:
     steps = [(_step(part, adjacency, once=False), count) for part, count in parts]
     candidates = max(len(step.attained) for step, _ in steps)
     others = max(len(step.beside) for step, _ in steps)
-    if not candidates and all(
-        step.dominating is part for (step, _), (part, _) in zip(steps, parts, strict=True)
+    if (
+        not candidates
+        and not others
+        and all(step.dominating is part for (step, _), (part, _) in zip(steps, parts, strict=True))
     ):
         return Reduction(dominating=event)
     dominating = Composed(events=tuple((step.dominating, count) for step, count in steps))
