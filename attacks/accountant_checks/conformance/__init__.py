@@ -251,7 +251,7 @@ class _Suite:
     def choose(self, planned: Sequence[Planned]) -> None:
         """Share the time among these checks alone; the corners report all answers that are none.
 
-        Where the corners are not among them, each check reports those that it met.
+        Where the corners are not among them, each check reports those of its own that came and are no number.
         """
         self.shares = sum(one.share for one in planned)
         self._has_corners = any(one.body is edge_cases for one in planned)

@@ -199,8 +199,9 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
 
 
 def faults_met(context: Context) -> list[Fault]:
-    """What the present check was answered by neither a number nor a clear error."""
-    return [(one.describe(), None, one, answer) for one, answer in context.asker.here.faults.items()]
+    """The answers of the present check that came, and are no number."""
+    met = context.asker.here.faults.items()
+    return [(one.describe(), None, one, answer) for one, answer in met if answer.came]
 
 
 def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -> CheckResult:
