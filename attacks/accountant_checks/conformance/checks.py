@@ -192,16 +192,19 @@ def edge_cases(context: Context, check: Check) -> CheckResult:
             failing.append(cell)
     decide_those_within(context, counter, [cell for _, cell in named], shortfalls, failing)
     corners = {question for _, _, question, _ in broken}
-    for question, answer in context.asker.faults():
-        if question not in corners:
-            broken.append((question.describe(), None, question, answer))
+    elsewhere = context.asker.total.faults.items()
+    broken += [_fault(question, answer) for question, answer in elsewhere if question not in corners]
     return with_faults(context, _report_of(context, check, counter, shortfalls, failing), broken)
 
 
 def faults_met(context: Context) -> list[Fault]:
     """The answers of the present check that came, and are no number."""
     met = context.asker.here.faults.items()
-    return [(one.describe(), None, one, answer) for one, answer in met if answer.came]
+    return [_fault(question, answer) for question, answer in met if answer.came]
+
+
+def _fault(question: Question, answer: Answer) -> Fault:
+    return question.describe(), None, question, answer
 
 
 def with_faults(context: Context, first: CheckResult, broken: Sequence[Fault]) -> CheckResult:

@@ -239,14 +239,6 @@ class Asker:
         """The answer that was given before; None without one."""
         return self._answers.get(question)
 
-    def faults(self) -> list[tuple[Question, Answer]]:
-        """Every question so far whose answer was no usable number and no clear error."""
-        return [
-            (question, answer)
-            for question, answer in self._answers.items()
-            if isinstance(question, Question) and answer.kind is AnswerKind.FAULT
-        ]
-
     def numbers(self, quantity: str) -> list[tuple[Question, Answer]]:
         """Every question for this quantity so far that was answered by a number, in their order."""
         return [
@@ -274,7 +266,8 @@ class Asker:
             self._answers[question] = self._called(call)
         answer = self._answers[question]
         if answer.kind is AnswerKind.FAULT and isinstance(question, Question):
-            self.here.faults[question] = answer
+            for tally in (self.total, self.here):
+                tally.faults[question] = answer
         return answer
 
     def _called(self, call: Callable[[], Any]) -> Answer:
