@@ -3,8 +3,8 @@
 `sentiment_base` and `question_base`, and a smaller one of each, `micro_sentiment` and `micro_question`, for
 trainings of many steps. All are pretrained once on the user's machine (`workbench models build`, one or two
 minutes of one core each). They have met their task under other wordings only
-(`workbench.data.bases.texts.tasks`), so that its own prompt starts near chance, or
-halfway, and tuning has something to bring out: see model `prompted`.
+(`workbench.data.bases.texts.tasks`), so that its own prompt starts near chance, or halfway, and tuning
+has something to bring out: see model `prompted`.
 """
 
 from __future__ import annotations
@@ -55,14 +55,6 @@ _ALL = {
     "use_cache": False,
 }
 
-_ONE_LAYER = {
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "intermediate_size": 32,
-}
-
 SENTIMENT = TaskRecipe(
     name="sentiment_base",
     family="Llama",
@@ -86,7 +78,14 @@ MICRO_SENTIMENT = replace(
     SENTIMENT,
     name="micro_sentiment",
     parameters=214_208,
-    config={**_ALL, **_ONE_LAYER},
+    config={
+        **_ALL,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+    },
     steps=1500,
 )
 
