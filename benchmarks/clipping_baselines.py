@@ -11,6 +11,7 @@ over two decades, released T times, by the errors of the releases.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,8 @@ EPSILON, DELTA, RATE = 2.0, 1e-5, 1.0
 FIRST_NORMS = (0.01, 1.0, 100.0)
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 AXES, POPULATION, SAMPLE, RELEASES, NOISE = 10, 1280, 256, 300, 1.0
+LEAST_SCALE = 0.01
+"""AdaCliP's smallest scale of a coordinate, over its largest."""
 CONFIDENCE = 0.95
 
 
@@ -47,10 +50,21 @@ class Contestant:
     mechanism: str
     parameters: dict[str, Any] = field(default_factory=dict)
 
+    def mechanism_at(self, norm: float, **more: Any) -> Any:
+        """The mechanism that begins with this clipping norm."""
+        least = {"least_l2_clip_norm": LEAST_SCALE * norm} if self.mechanism == "adaclip" else {}
+        return registry.create(
+            "mechanism", self.mechanism, l2_clip_norm=norm, **least, **self.parameters, **more
+        )
+
+
+Measure = Callable[[Contestant, float, int], float]
+Best = Callable[..., str]
+"""`max` or `min`."""
+
 
 STATIC = Contestant("static", "dp_sgd")
 CONTESTANTS = (
-    STATIC,
     Contestant("AUTO-S", "dp_sgd", {"clipping": "automatic"}),
     Contestant("PSAC", "psac"),
     Contestant("AutoClip (quantile, paid)", "autoclip", {"estimate": "private"}),
@@ -85,10 +99,7 @@ def accuracy(contestant: Contestant, norm: float, seed: int) -> float:
         budget=ApproximateDP(epsilon=EPSILON, delta=DELTA),
         seed=seed,
     )
-    parameters = {"l2_clip_norm": norm, **contestant.parameters}
-    if contestant.mechanism == "adaclip":
-        parameters["least_l2_clip_norm"] = norm / 100
-    trained = registry.create("mechanism", contestant.mechanism, **parameters).train(plan)
+    trained = contestant.mechanism_at(norm).train(plan)
     return 100 * float(trained.transcript.metrics["test_accuracy_after"])
 
 
@@ -105,10 +116,7 @@ def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
         optimizer="sgd",
         seed=seed,
     )
-    parameters = {"l2_clip_norm": norm, "noise_multiplier": NOISE, **contestant.parameters}
-    if contestant.mechanism == "adaclip":
-        parameters["least_l2_clip_norm"] = norm / 1000
-    mechanism = registry.create("mechanism", contestant.mechanism, measures_quality=False, **parameters)
+    mechanism = contestant.mechanism_at(norm, noise_multiplier=NOISE, measures_quality=False)
     steps = mechanism.steps(plan, registry.create("model", "toy_regression", seed=0))
     generator = torch.Generator().manual_seed(seed)
     layout = FlatLayout.of(nn.Linear(AXES, 1, bias=False))
@@ -122,22 +130,21 @@ def error_of_means(contestant: Contestant, norm: float, seed: int) -> float:
     return statistics.fmean(errors)
 
 
-def row(contestant: Contestant, seeds: int) -> dict[str, Any]:
-    """A contestant's accuracies at the first norms."""
-    found = {
-        f"{norm:g}": mean_and_half_width([accuracy(contestant, norm, seed) for seed in range(seeds)])
-        for norm in FIRST_NORMS
+def by_norm(contestant: Contestant, measure: Measure, norms: Sequence[float], seeds: int) -> dict[str, Any]:
+    """A contestant's values from each first norm: the mean over seeds, and the interval's half width."""
+    values = {
+        f"{norm:g}": mean_and_half_width([measure(contestant, norm, seed) for seed in range(seeds)])
+        for norm in norms
     }
-    return {"name": contestant.name, "accuracy": found}
+    return {"name": contestant.name, "values": values}
 
 
-def row_of_means(contestant: Contestant, seeds: int) -> dict[str, Any]:
-    """A contestant's errors at the first norms."""
-    found = {
-        f"{norm:g}": mean_and_half_width([error_of_means(contestant, norm, seed) for seed in range(seeds)])
-        for norm in FIRST_NORMS
-    }
-    return {"name": contestant.name, "error": found}
+def compared(contestants: Sequence[Contestant], measure: Measure, best: Best, seeds: int) -> dict[str, Any]:
+    """All contestants from the first norms, the static one over the whole grid, and its best norm."""
+    static = by_norm(STATIC, measure, GRID, seeds)
+    tuned = best(static["values"], key=lambda norm: static["values"][norm][0])
+    others = [by_norm(one, measure, FIRST_NORMS, seeds) for one in contestants]
+    return {"tuned": {"norm": tuned, "value": static["values"][tuned]}, "rows": [static, *others]}
 
 
 def main() -> None:
@@ -146,12 +153,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="trainings of each contestant and first norm")
     given = parser.parse_args()
     quiet(given.threads)
-    grid = {f"{norm:g}": [accuracy(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID}
-    errors = {
-        f"{norm:g}": [error_of_means(STATIC, norm, seed) for seed in range(given.seeds)] for norm in GRID
-    }
-    best = max(grid, key=lambda norm: statistics.fmean(grid[norm]))
-    least = min(errors, key=lambda norm: statistics.fmean(errors[norm]))
     report = {
         "machine": machine(("torch", "numpy")),
         "seeds": given.seeds,
@@ -162,13 +163,12 @@ def main() -> None:
         "delta": DELTA,
         "rate": RATE,
         "norms": [f"{norm:g}" for norm in FIRST_NORMS],
-        "tuned": {"norm": best, "accuracy": mean_and_half_width(grid[best])},
-        "rows": [row(one, given.seeds) for one in CONTESTANTS],
+        "least_scale": LEAST_SCALE,
+        "digits": compared(CONTESTANTS, accuracy, max, given.seeds),
         "axes": AXES,
         "sample": SAMPLE,
         "noise": NOISE,
-        "tuned_mean": {"norm": least, "error": mean_and_half_width(errors[least])},
-        "means": [row_of_means(one, given.seeds) for one in OF_MEANS],
+        "means": compared(OF_MEANS, error_of_means, min, given.seeds),
     }
     write(given.out, "clipping_baselines", report)
 
