@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from scipy import stats
 from workbench.core.errors import InputError
 from workbench.interfaces import FloatArray, GradientCanary
 from workbench.mechanisms.dc_sgd import (
+    BINS_FOLLOW,
+    CHOICES,
     DCSGD,
     FINEST,
     DynamicClipping,
@@ -121,7 +124,7 @@ def test_the_canary_sees_the_sum_and_the_histogram() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "bins_follow"),
-    [("percentile", "counts"), ("percentile", "norm"), ("expected-error", "counts")],
+    list(itertools.product(CHOICES, BINS_FOLLOW)),
 )
 def test_every_step_of_a_run_is_read_on_one_scale(choice: str, bins_follow: str) -> None:
     plan = watched_plan(CANARY, steps=80)
@@ -136,7 +139,7 @@ def test_every_step_of_a_run_is_read_on_one_scale(choice: str, bins_follow: str)
 
 @pytest.mark.parametrize(
     ("choice", "bins_follow"),
-    [("percentile", "counts"), ("percentile", "norm"), ("expected-error", "counts")],
+    list(itertools.product(CHOICES, BINS_FOLLOW)),
 )
 def test_clipping_norms_are_functions_of_what_was_released(
     choice: str, bins_follow: str, monkeypatch: pytest.MonkeyPatch

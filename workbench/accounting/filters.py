@@ -150,7 +150,8 @@ class GaussianOdometer(_GaussianCosts):
     """How far the loss of Gaussian releases has come, for as long as they go on, whoever picks the next.
 
     With v the sum of squared mu so far, the log-likelihood ratio under the data set that is there is
-    v / 2 + W(v), a Brownian motion on that clock, whatever an adversary picks by earlier outputs. The mixture
+    v / 2 + W(v), a Brownian motion on that clock, whatever an adversary picks by earlier outputs; a record
+    that contributes less than it may has a slower clock, and the bound grows with v. The mixture
     of exp(t W - t^2 v / 2) over a normal t of variance 1 / r is a martingale: with probability at least
     1 - delta, at no time
 
