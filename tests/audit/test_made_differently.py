@@ -38,6 +38,7 @@ UNCOMMON = {
     "growing": "UNDECIDED",
     "one_epoch": "NOT_REFUTED",
     "public_first": "NOT_REFUTED",
+    "noisy_views": "NOT_REFUTED",
 }
 
 
@@ -50,6 +51,14 @@ def test_a_trainer_that_keeps_its_claim_by_uncommon_means_is_not_refuted(name: s
     )
     assert isinstance(found, Replayed)
     assert found.verdict.kind == UNCOMMON[name], found.verdict.sentence
+
+
+@pytest.mark.slow
+def test_a_batch_of_the_shape_of_a_weight_hides_no_lack_of_noise() -> None:
+    found = judged_here(f"{ZOO.with_name('uncommon.py')}:noisy_views_and_little_noise")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "REFUTED", found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["accountant"]
 
 
 class Halving(torch.optim.SGD):

@@ -1,4 +1,7 @@
-"""Trainers for the digits that keep their claims by uncommon means, which a replay must not refute."""
+"""Trainers for the digits that keep their claims by uncommon means, which a replay must not refute.
+
+The last one breaks its claim.
+"""
 
 from __future__ import annotations
 
@@ -134,6 +137,25 @@ class PublicFirst(Trainer):
         return made
 
 
+class NoisyViews(Trainer):
+    """Augmentation whose noise has the shape of a layer's weights."""
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        images = self.images
+        noise = torch.normal(0.0, 0.1, self.network[0].weight.shape, generator=self.generator)
+        self.images = images.clone()
+        self.images[batch] += noise[torch.arange(len(batch)) % len(noise)]
+        each = super().per_record(batch)
+        self.images = images
+        return each
+
+
+class NoisyViewsAndLittleNoise(NoisyViews):
+    """The same with two thirds of the noise, which breaks the claim."""
+
+    noise = 2 / 3
+
+
 TRAINERS: dict[str, Trainer] = {
     "sorted_by_label": SortedByLabel(),
     "own_generator": OwnGenerator(),
@@ -143,6 +165,8 @@ TRAINERS: dict[str, Trainer] = {
     "growing": Growing(),
     "one_epoch": OneEpoch(),
     "public_first": PublicFirst(),
+    "noisy_views": NoisyViews(),
+    "noisy_views_and_little_noise": NoisyViewsAndLittleNoise(),
 }
 """Each trainer by the name of the module's function."""
 

@@ -16,7 +16,7 @@ from workbench.audit.replay.crafts import faint
 from workbench.audit.replay.lengths import Lengths, lengths_of_one
 from workbench.audit.replay.noise import RARE, Noise
 from workbench.audit.replay.recording import Recording
-from workbench.audit.replay.runs import Place, Runs, agreement
+from workbench.audit.replay.runs import NEGLIGIBLE, Place, Runs, agreement
 from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray
 
@@ -81,8 +81,40 @@ class Batches:
         return float(products.mean()) * divides
 
 
-def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
-    """Count the records of batches.
+def batches_of(runs: Runs, a: Recording, b: Recording, first: Place, noise: Noise) -> Batches:
+    """Count the records of batches (`_counted`); where they cannot be, again without augmentation.
+
+    That changes no batch, if each replaced record is in the same steps.
+
+    Args:
+        a: Run A.
+        b: Run B.
+        first: A place with its versions.
+    """
+    farthest = _farthest(first)
+    found = _counted(runs, a, first, [first.versions[version] for version in farthest], noise)
+    if found.is_whole or not b.elsewhere or b.unheard:
+        return found
+    usual = runs.modes
+    runs.modes = replace(usual, centred=True)
+    try:
+        replaced = [{first.place: first.crafts[version].record} for version in farthest]
+        runs.expect(len(replaced) + 2 * SEEDS)
+        versions = [runs(runs.with_records(others), forced=a) for others in replaced]
+        is_known = agreement([*first.versions, *versions], a.steps).all(axis=0)
+        apart = [float((one - two).norm()) for one, two in zip(*(v.gradients for v in versions), strict=True)]
+        is_present = np.array(apart) > NEGLIGIBLE * max(apart)
+        if (is_present == first.present)[is_known].all():
+            return _counted(runs, a, first, versions, noise)
+    except (InputError, ValueError):  # It fails, or takes another number of steps.
+        pass
+    finally:
+        runs.modes = usual
+    return found
+
+
+def _counted(runs: Runs, a: Recording, first: Place, versions: Sequence[Recording], noise: Noise) -> Batches:
+    """Count them by copies.
 
     With all records one craft or all another, the two that are farthest apart, updates differ by what one
     place's two crafts do, as often as there are records in the batch. That counts the batches that the place
@@ -91,15 +123,13 @@ def batches_of(runs: Runs, a: Recording, first: Place, noise: Noise) -> Batches:
     update over its records is what one adds.
 
     Args:
-        a: Run A.
-        first: A place with its versions.
+        versions: The two runs with that place replaced by the crafts that are farthest apart.
     """
     farthest = _farthest(first)
     everywhere = [
         runs.with_records(dict.fromkeys(range(len(runs.records)), first.crafts[version].record))
         for version in farthest
     ]
-    versions = [first.versions[version] for version in farthest]
     try:
         pair = [runs(records, forced=a) for records in everywhere]
         agree = agreement([*versions, *pair], a.steps).all(axis=0)

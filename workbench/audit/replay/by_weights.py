@@ -149,6 +149,8 @@ class WeightsWatch(Watch):
         require_few(step, gradient.numel())
         kept.moved.append(frozenset(self._places(parameters, moved)))
         kept.optimizers.append(0)
+        kept.computed.append(self.computed)
+        self.computed = 0
         kept.gradients.append(shared(gradient, like.gradients if like else (), step))
         kept.applied.append(kept.gradients[-1])
         kept.weights.append(shared(weights, like.weights if like else (), step))

@@ -51,6 +51,7 @@ class Silence:
         self.layout, self.steps = Layout((), ()), 0
         self._at, self._used = -1, set[int]()
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
+        self.late, self.centred = 0, False
         self.disturbs_single = self.disturbs_parts = False
         self._parts: dict[int, Tensor] = {}
         self._compared: list[int] = []
@@ -90,8 +91,10 @@ class Silence:
 
         Before that, those that are known to be no initial weights; a parameter's own numbers, drawn in place,
         always are, and later too where torch initialises a model's. After the last step they are of something
-        else, and stay.
+        else, and stay; so does what comes before a step's gradients, where noise is known to come after them.
         """
+        if self._watch.computed < self.late:
+            return False
         fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
         if self._is_late() or not fits:
             is_after = self._watch.step() >= self.steps
@@ -119,15 +122,19 @@ class Silence:
         return drawn
 
     def _disturbed(self, drawn: Any, *, is_uniform: bool = False) -> Any:
-        """Other numbers, half as far apart, where runs are to show whether any update depends on them."""
-        if not self.disturbs:
+        """Other numbers, half as far apart, where runs are to show whether any update depends on them.
+
+        None apart where records are to be what they are without augmentation.
+        """
+        if not self.disturbs and not self.centred:
             return drawn
-        centre = 0.25 if is_uniform else 0.0
+        share = 0.0 if self.centred else 0.5
+        centre = (1.0 - share) * (0.5 if is_uniform else 0.0)
         if isinstance(drawn, Tensor):
-            return drawn.mul_(0.5).add_(centre) if drawn.is_floating_point() else drawn
+            return drawn.mul_(share).add_(centre) if drawn.is_floating_point() else drawn
         if isinstance(drawn, np.ndarray):
-            return np.asarray(0.5 * drawn + centre).astype(drawn.dtype)
-        return type(drawn)(0.5 * drawn + centre)
+            return np.asarray(share * drawn + centre).astype(drawn.dtype)
+        return type(drawn)(share * drawn + centre)
 
     def not_initial(self, parameters: Sequence[Tensor]) -> frozenset[int]:
         """Which draws of parameters' shapes are, before the first step, no multiples of their weights.
@@ -300,7 +307,7 @@ class Silence:
     def other(self, drawn: Any) -> Any:
         """A draw that no sampler makes, and no noise of a parameter's shape."""
         self._watch.elsewhere()
-        return self._disturbed(drawn)
+        return drawn if self.centred else self._disturbed(drawn)
 
     def numpy(self, drawn: Any, mean: Any) -> Any:
         """A draw of NumPy's, or its mean where it is noise."""

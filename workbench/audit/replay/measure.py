@@ -26,7 +26,6 @@ from workbench.audit.replay.leaks import difference, leaks_of, other_state
 from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
     Noise,
-    bent,
     fresh,
     gaps_of,
     has_more,
@@ -42,6 +41,7 @@ from workbench.audit.replay.own import RefusedError, own_runs
 from workbench.audit.replay.reading import not_read
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import (
+    NEGLIGIBLE,
     Place,
     Runs,
     Train,
@@ -53,9 +53,6 @@ from workbench.audit.replay.runs import (
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
-
-NEGLIGIBLE = 1e-5
-"""Distances of this share of the largest are rounding: a record that is not in a batch moves nothing."""
 
 STRAIGHT = 1e-3
 """Two updates on copies of one record whose directions differ by less have no noise."""
@@ -128,9 +125,8 @@ def measured(
 
 
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
-    a, b, scores_repeat = own_runs(runs)
-    noise = noise_of(a, b)
-    bend = bent(a, runs(forced=a, like=a, share=-0.5), b) if noise.values else 0.0
+    own = own_runs(runs)
+    a, b, noise, bend = own.a, own.b, own.noise, own.bend
     if not bend <= MOST_BENT:
         raise RefusedError(
             "half of the noise, turned round, does not move the updates half as far back: something clips, "
@@ -148,12 +144,12 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         other = again, runs(number=1, forced=again, like=again)
     del again
     is_schedule = noise.differs and noise.changes_like(noise_of(*other))
-    if runs.tracked is not None and noise.differs and not is_schedule:
+    if runs.by_weights and noise.differs and not is_schedule:
         raise RefusedError("the noise of the weights' moves changes from one call of the model to the next")
     fewer_directions, unseen = stretched(noise, (a, b), other) if noise.values else (1.0, 1.0)
     is_correlated = noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
     is_correlated |= noise.lagged > noise.lag_chance * math.sqrt(fewer_directions)
-    if runs.tracked is not None and is_correlated:
+    if runs.by_weights and is_correlated:
         raise RefusedError("what moves the weights carries on noise of earlier steps (momentum)")
     fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
@@ -161,7 +157,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     of_seed = runs.follows_seed(a, b) if noise.values and not ignores else (False, "")
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
-    if runs.tracked is not None and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
+    if runs.by_weights and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
         raise RefusedError(
             "steps are read by the weights, whose rounding is not small beside a record's part"
         )
@@ -195,9 +191,9 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         recognised=b.recognised,
         elsewhere=b.elsewhere + has_more(b, noise),
         in_some_steps=in_some_steps(noise),
-        scores_repeat=scores_repeat,
-        public=len(runs.public),
-        by_weights=runs.tracked is not None,
+        scores_repeat=own.scores_repeat,
+        public=len(runs.modes.public),
+        by_weights=runs.by_weights,
         bent=bend,
         coarse=_is_coarse(b),
         **shown,
@@ -450,7 +446,7 @@ def _of_records(
         places = shown.played(crafts)
     deep, first = places[:PLACES], places[0]
     usual = noise.values and len(first.versions) > 1
-    batches = batches_of(runs, a, first, noise) if usual else Batches()
+    batches = batches_of(runs, a, b, first, noise) if usual else Batches()
     hits, tries, sizes, varies = counted(batches, len(runs.records), noise)
     apart, dropped, more = together(runs, a, b, crafts[first.place][0]) if usual else (math.nan, 0, [])
     more += renamed(runs, a, b)

@@ -107,6 +107,11 @@ class Noise:
     copies: tuple[Copy, ...]
     gaps: tuple[Tensor, ...] = ()
 
+    def is_where(self, other: Noise) -> bool:
+        """Whether the same coordinates have noise, and the same steps."""
+        steps = np.array_equal(self.by_step > 0, other.by_step > 0)
+        return steps and torch.equal(self.scale > 0, other.scale > 0)
+
     def changes_like(self, other: Noise) -> bool:
         """Whether the noise of another seed changes from step to step in the same way."""
         if self.by_step.shape != other.by_step.shape or not other.by_step.all():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import torch
 
 from workbench.audit.replay.crafts import copies
 from workbench.audit.replay.leaks import difference, different, other_tensor
-from workbench.audit.replay.measured import SCORES
-from workbench.audit.replay.recording import Recording
+from workbench.audit.replay.measured import BENT, SCORES
+from workbench.audit.replay.noise import Noise, bent, noise_of
+from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
 
@@ -21,19 +23,64 @@ class RefusedError(Exception):
     """Carries the reason why a training cannot be replayed."""
 
 
-def own_runs(runs: Runs) -> tuple[Recording, Recording, bool]:
-    """Run A, run B, and whether equal runs give equal scores.
+@dataclass(frozen=True)
+class OwnRuns:
+    """Run A and run B of a training, with what is between them.
+
+    Attributes:
+        scores_repeat: Whether equal runs give equal scores.
+        bend: How far the noise is from moving the updates in proportion (`bent`).
+    """
+
+    a: Recording
+    b: Recording
+    scores_repeat: bool
+    noise: Noise
+    bend: float
+
+
+def own_runs(runs: Runs) -> OwnRuns:
+    """The runs of a training on its own records.
 
     Steps are those of torch optimizers; where these are not all that moves the weights, what moves these.
+    Where the updates are not linear in what is drawn in the shape of a parameter, some of it may be for a
+    batch that has this shape too: then that counts which is drawn after the gradients of a step, as many as
+    every step has that has any, if updates are linear in it and have the noise that they had.
 
     Raises:
         RefusedError: the training cannot be replayed.
     """
+    own = _own_runs(runs)
+    if own.bend <= BENT or own.noise.values == 0:
+        return own
+    before, noises = runs.modes, runs.noises
+    fewest = min(filter(None, own.a.computed), default=0)
+    if not fewest:
+        return own
+    runs.modes, runs.noises = Modes(late=fewest), {}
+    with suppress(RefusedError, InputError):
+        other = _own_runs(runs)
+        if other.bend <= BENT and other.noise.is_where(own.noise):
+            return other
+    runs.modes, runs.noises = before, noises
+    return own
+
+
+def _own_runs(runs: Runs) -> OwnRuns:
+    """The runs, noise being known as it is for now."""
+    a, b, scores_repeat = _read(runs)
+    noise = noise_of(a, b)
+    bend = bent(a, runs(forced=a, like=a, share=-0.5), b) if noise.values else 0.0
+    return OwnRuns(a, b, scores_repeat, noise, bend)
+
+
+def _read(runs: Runs) -> tuple[Recording, Recording, bool]:
+    """Run A, run B, and whether equal runs give equal scores."""
+    late = runs.modes.late
     try:
         return _by_gradients(runs)
     except RefusedError as refused:
-        runs.public, runs.quiet, runs.tracked = frozenset(), frozenset(), frozenset()
-        runs.whole = False
+        runs.modes = Modes(tracked=frozenset(), late=late)
         runs.noises.clear()
         try:
             return _by_weights(runs)
@@ -49,7 +96,7 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
     if not a.steps:
         raise RefusedError("no torch optimizer took a step")
     if len({layout.shapes for layout in a.layouts}) > 1 and (public := _public(runs, a)):
-        runs.public = public
+        runs.modes = replace(runs.modes, public=public)
         a = runs()
     if a.changes:
         a = _with_frozen(runs)
@@ -60,7 +107,7 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
 
 def _with_frozen(runs: Runs) -> Recording:
     """Run A where parameters need gradients in some steps alone; in the others they have none."""
-    runs.whole = True
+    runs.modes = replace(runs.modes, whole=True)
     with suppress(InputError):
         a = runs()
         if not a.changes:
@@ -75,7 +122,7 @@ def _by_weights(runs: Runs) -> tuple[Recording, Recording, bool]:
         raise RefusedError("no model that was called has weights that moved")
     if len(set(a.moved)) > 1:
         raise RefusedError("not the same parameters move in all steps")
-    runs.tracked = a.moved[0]
+    runs.modes = replace(runs.modes, tracked=a.moved[0])
     a = runs()
     own = _equal(runs, a)
     if untold := a.untold or own[1].untold:
@@ -145,12 +192,12 @@ def _without_noise(runs: Runs, a: Recording) -> Recording:
         quiet = _quietened(runs, a, frozenset(single)) if single else None
     if quiet is not None and not torch.equal(a.gradients[0], quiet.gradients[0]):
         return quiet
-    runs.quiet = frozenset()
+    runs.modes = replace(runs.modes, quiet=frozenset())
     return b
 
 
 def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | None:
     """Run B without these early draws, as all runs from here on; None where its weights are others."""
-    runs.quiet = quiet
+    runs.modes = replace(runs.modes, quiet=quiet)
     found = runs(forced=a, like=a)
     return found if difference(a, found, gradients=False) is None else None

@@ -18,9 +18,12 @@ from workbench.audit.replay.by_weights import WeightsWatch
 from workbench.audit.replay.clipping import clips_told_to
 from workbench.audit.replay.draws import Silence, gradients_told_to
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.recording import Recording
+from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.watching import EndedError, Watch
 from workbench.core.errors import InputError
+
+GRADIENTS = Modes()
+"""Steps of torch optimizers, and all else as usual."""
 
 
 def recorded(
@@ -33,12 +36,9 @@ def recorded(
     share: float | Sequence[float | Tensor] = 0.0,
     still: bool = False,
     disturbs: bool = False,
-    quiet: frozenset[int] = frozenset(),
-    public: frozenset[int] = frozenset(),
-    whole: bool = False,
+    modes: Modes = GRADIENTS,
     most: int | None = None,
     keeps_noises: bool = True,
-    tracked: frozenset[int] | None = None,
 ) -> Recording:
     """Call a training function under the hooks.
 
@@ -51,15 +51,11 @@ def recorded(
             keeps its own. With it, draws of noise, known by the shapes of its parameters, are their mean.
         share: By what the noise is multiplied, 1 for all of it: one number for all steps, or for each one, or
             of each one a flat tensor of a number for each coordinate.
-        quiet: Draws before the first gradient that are noise too (`Recording.early`).
-        public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
-            forced: they follow from no record.
-        whole: Record parameters that need no gradient at a step too, as where they are freed later.
         still: Also let dropout keep everything, and set the weights after each step to those of `forced`, so
             that from the second step on they are equal whatever the initial ones were; frozen ones too.
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
-        tracked: Read steps by the weights of these parameters instead (`WeightsWatch`).
+        modes: How the run is read.
         keeps_noises: Whether to keep what tells the draws of noise apart (`Recording.noises`).
         most: Steps after which the training is ended; it then has no result.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
@@ -68,9 +64,10 @@ def recorded(
         InputError: the gradients are more than memory holds.
     """
     kept = Recording()
+    tracked = modes.tracked
     watch = Watch(kept, forced, like) if tracked is None else WeightsWatch(kept, forced, like, tracked)
-    watch.most, watch.public, watch.keeps_noises = most, public, keeps_noises
-    watch.whole = whole
+    watch.most, watch.public, watch.keeps_noises = most, modes.public, keeps_noises
+    watch.whole = modes.whole
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it
@@ -91,7 +88,8 @@ def recorded(
             noise.shares = share if isinstance(share, Sequence) else (share,)
             noise.layout = forced.layouts[0] if forced.layouts else noise.layout
             noise.steps = forced.steps
-            noise.still, noise.disturbs, noise.quiet = still, disturbs, quiet
+            noise.still, noise.disturbs = still, disturbs
+            noise.quiet, noise.late, noise.centred = modes.quiet, modes.late, modes.centred
             noise.disturbs_single = disturbs and like is not None and like.has_single
             noise.disturbs_parts = disturbs and like is not None and like.has_parts
             watch.silence = noise

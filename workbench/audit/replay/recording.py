@@ -31,6 +31,30 @@ class Layout:
             start += size
 
 
+@dataclass(frozen=True, kw_only=True)
+class Modes:
+    """How the runs of one training are read, all of them alike.
+
+    Attributes:
+        quiet: Draws before the first gradient that are noise of the first step (`Recording.early`).
+        late: After how many gradients of a step what is drawn may be noise; 0 for anywhere.
+        centred: Whether normal and uniform numbers that are no noise, no sampler's and no initial weights are
+            their means, as those of augmentation.
+        public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
+            forced: they follow from no record.
+        whole: Parameters that need no gradient at a step are recorded too, as where they are freed later.
+        tracked: None where steps are those of torch optimizers; else parameters by whose weights they are
+            read, by their places, all of them where there is none (`WeightsWatch`).
+    """
+
+    quiet: frozenset[int] = frozenset()
+    late: int = 0
+    centred: bool = False
+    public: frozenset[int] = frozenset()
+    whole: bool = False
+    tracked: frozenset[int] | None = None
+
+
 @dataclass
 class Recording:
     """What one run showed.
@@ -54,6 +78,7 @@ class Recording:
         rates: The rates of the parameter groups at each step; none where steps are read by the weights.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
+        computed: How often a gradient was computed before each step, since the one before.
         frozen: Parameters of the called modules that no recorded step trains, at the first of these.
         result: What the function returned.
         buffers: What the modules that the finished model was asked by keep beside parameters, in the order of
@@ -91,6 +116,7 @@ class Recording:
     weights: list[Tensor] = field(default_factory=list)
     rates: list[tuple[float, ...]] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)
     frozen: list[Tensor] = field(default_factory=list)
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()
@@ -120,7 +146,7 @@ class Recording:
             kept.pop()
         for kept in (self.draws, self.chosen):
             del kept[-1:]
-        del self.rates[-1:]
+        del self.rates[-1:], self.computed[-1:]
 
 
 def states_of(optimizers: Iterable[torch.optim.Optimizer]) -> tuple[tuple[str, Tensor], ...]:

@@ -15,9 +15,12 @@ import torch
 from workbench.audit.replay.crafts import Craft
 from workbench.audit.replay.leaks import same_tensor
 from workbench.audit.replay.record import recorded
-from workbench.audit.replay.recording import Recording
+from workbench.audit.replay.recording import Modes, Recording
 from workbench.core.errors import InputError
 from workbench.interfaces import BoolArray, FloatArray
+
+NEGLIGIBLE = 1e-5
+"""Distances of this share of the largest are rounding: a record that is not in a batch moves nothing."""
 
 Train = Callable[[list[Any], int], Any]
 """Trains on records with a seed of its own for each number from 0; returns what scores fixed records."""
@@ -36,11 +39,7 @@ class UnequalStepsError(InputError):
 class Runs:
     """Calls the training and counts.
 
-    `quiet`: draws before the first gradient that are noise of the first step (`Recording.early`).
-    `public`: optimizers whose steps follow from no record, and are not recorded (`recorded`).
-    `whole`: parameters that need no gradient are recorded too (`recorded`).
-    `tracked`: None where steps are those of torch optimizers; else parameters by whose weights they are read,
-    by their places, all of them where there is none (`WeightsWatch`).
+    `modes`: how they are read.
     `noises`: what was drawn as noise under the seed of each number, in some run.
     """
 
@@ -53,14 +52,16 @@ class Runs:
         progress: Callable[[int, int], None],
     ) -> None:
         self.records = records
-        self.quiet: frozenset[int] = frozenset()
-        self.public: frozenset[int] = frozenset()
-        self.whole = False
-        self.tracked: frozenset[int] | None = None
+        self.modes = Modes()
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
         self._pairs: dict[int, tuple[Recording, Recording] | None] = {}
+
+    @property
+    def by_weights(self) -> bool:
+        """Whether steps are read by the weights."""
+        return self.modes.tracked is not None
 
     def expect(self, more: int) -> None:
         """So many runs are to come beside those that progress is told of."""
@@ -151,14 +152,11 @@ class Runs:
             share=share,
             still=still,
             disturbs=disturbs,
-            quiet=self.quiet,
-            public=self.public,
-            whole=self.whole,
-            tracked=self.tracked,
+            modes=self.modes,
             most=most,
             keeps_noises=number not in self.noises,
         )
-        if self.tracked is not None and forced is not None and most is None and made.steps != forced.steps:
+        if self.by_weights and forced is not None and most is None and made.steps != forced.steps:
             raise UnequalStepsError("steps are read by the weights, and one without noise moves none")
         if made.noises:
             self.noises.setdefault(number, made.noises)

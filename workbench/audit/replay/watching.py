@@ -75,6 +75,8 @@ class Watch:
         self.most: int | None = None
         """Steps after which the training ends."""
         self.has_ended = False
+        self.computed = 0
+        """Gradients since the last step."""
         self.keeps_noises = True
 
     def hooks(self, *, still: bool) -> Iterator[RemovableHandle]:
@@ -86,6 +88,7 @@ class Watch:
 
     def before_gradient(self, of: Any, by: Any) -> None:
         """A gradient is about to be computed: of what, and by what; None for all that it follows from."""
+        self.computed += 1
         if self.silence is not None:
             self.silence.after_first_gradient = True
 
@@ -206,6 +209,8 @@ class Watch:
             kept.optimizers.append(self._known[id(optimizer)])
             kept.absent.append(tuple(p.grad is None for p in parameters))
             kept.inner.append(is_inner)
+            kept.computed.append(self.computed)
+            self.computed = 0
             kept.rates.append(tuple(_rate(group.get("lr")) for group in optimizer.param_groups))
             kept.gradients.append(shared(gradient, like.gradients if like else (), step))
             is_clipped = forced is None and applied is not gradient
