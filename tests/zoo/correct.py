@@ -100,6 +100,29 @@ class NoiseByScipy(Trainer):
         return torch.from_numpy(np.asarray(drawn)).float()
 
 
+class NoiseByScipysOwn(Trainer):
+    """By that function without a generator of its own."""
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        np.random.seed(self.generator.initial_seed())  # noqa: NPY002
+        return images, labels
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        drawn = stats.norm(0.0, noise_multiplier()).rvs(tuple(parameter.shape))
+        return torch.from_numpy(np.asarray(drawn)).float()
+
+
+class NoiseByACovariance(NoiseByScipysOwn):
+    """Row by row, in all directions alike."""
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        width = parameter.shape[-1]
+        rows = np.random.multivariate_normal(  # noqa: NPY002
+            np.zeros(width), noise_multiplier() ** 2 * np.eye(width), parameter.numel() // width
+        )
+        return torch.from_numpy(rows).float().view(parameter.shape)
+
+
 class NoiseByPython(Trainer):
     """From Python's own generator, number by number."""
 
@@ -338,6 +361,8 @@ TRAINERS = {
     "started_anew": StartedAnew(),
     "noise_by_numpy": NoiseByNumpy(),
     "noise_by_scipy": NoiseByScipy(),
+    "noise_by_scipys_own": NoiseByScipysOwn(),
+    "noise_by_a_covariance": NoiseByACovariance(),
     "noise_by_python": NoiseByPython(),
     "noise_by_a_thread": NoiseByAThread(),
     "noise_by_threads": NoiseByThreads(),

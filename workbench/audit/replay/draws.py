@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
@@ -81,7 +82,7 @@ class Silence:
         """The part of a flat share for the step's next parameter of this shape; 0 where there is none."""
         for number, (_, place) in enumerate(self.layout.slices()):
             own = self.layout.shapes[number]
-            if number not in self._used and shape in (own, (int(np.prod(own)),)):
+            if number not in self._used and (shape == own or _is_flat(shape, frozenset({math.prod(own)}))):
                 self._used.add(number)
                 return share[place].reshape(shape)
         return share if shape == tuple(share.shape) else torch.zeros(shape)
@@ -95,12 +96,16 @@ class Silence:
         """
         if self._watch.computed < self.late:
             return False
-        fits = tuple(shape) in self._shapes or (len(shape) == 1 and int(np.prod(shape)) in self._sizes)
+        fits = self._fits(shape)
         if self._is_late() or not fits:
             is_after = self._watch.step() >= self.steps
             return fits and not is_after and not (in_place and _is_initialising())
         self._early_draws += not in_place
         return not in_place and self._early_draws in self.quiet
+
+    def _fits(self, shape: Sequence[int]) -> bool:
+        """Whether it is the shape of a parameter, or a flat one with as many entries as one or all have."""
+        return tuple(shape) in self._shapes or _is_flat(shape, self._sizes)
 
     def _is_late(self) -> bool:
         return self.after_first_gradient or bool(self._watch.step())
@@ -108,7 +113,7 @@ class Silence:
     def _met(self, drawn: Any, *, in_place: bool = False, is_normal: bool = True) -> Any:
         """Another draw than noise: it may be of initial weights, which the first step shows."""
         shape = tuple(np.shape(drawn)) if not isinstance(drawn, Tensor) else tuple(drawn.shape)
-        fits = shape in self._shapes or (len(shape) == 1 and shape[0] in self._sizes)
+        fits = self._fits(shape)
         if self._is_late() or not fits:
             if in_place and _is_initialising():  # Of another model, as where the best of several is taken.
                 self._initial.append(drawn)
@@ -324,6 +329,11 @@ class Silence:
         self._watch.note("laplace", drawn)
         left: Tensor = self._left(drawn, mean)
         return left
+
+
+def _is_flat(shape: Sequence[int], sizes: frozenset[int]) -> bool:
+    """Whether all entries lie along one dimension, and are so many."""
+    return len(shape) > 0 and math.prod(shape) == max(shape) and max(shape) in sizes
 
 
 def _is_initialising() -> bool:

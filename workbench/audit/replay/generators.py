@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from scipy.stats import laplace, norm
 from torch import Tensor
 
 from workbench.audit.replay.clipping import own_clipping
@@ -32,15 +33,14 @@ option by probabilities; and what no sampler draws. All else is an order, whole 
 
 _NUMPY: Mapping[str, str] = {
     **dict.fromkeys(("standard_normal", "randn"), NOISE),
-    **dict.fromkeys(("normal", "laplace"), MEAN),
+    **dict.fromkeys(("normal", "laplace", "multivariate_normal"), MEAN),
     **dict.fromkeys(("random", "uniform", "rand", "random_sample", "ranf", "sample"), UNIFORM),
     "choice": CHOICE,
     **dict.fromkeys(
         (
             *("exponential", "standard_exponential", "gumbel", "logistic", "geometric", "gamma"),
             *("standard_gamma", "lognormal", "poisson", "binomial", "negative_binomial", "beta", "dirichlet"),
-            *("standard_cauchy", "standard_t", "chisquare", "multivariate_normal", "vonmises", "triangular"),
-            "weibull",
+            *("standard_cauchy", "standard_t", "chisquare", "vonmises", "triangular", "weibull"),
         ),
         OTHER,
     ),
@@ -132,7 +132,8 @@ def _heard(role: str, weights_at: int, drawing: Callable[..., Any], args: Any, k
     with _unheard():
         drawn = drawing(*args, **kwargs)
     if role in (NOISE, MEAN):
-        mean = kwargs.get("loc", args[0] if args else 0.0) if role == MEAN else 0.0
+        given = kwargs.get("loc", kwargs.get("mean", args[0] if args else 0.0))
+        mean = np.asarray(given) if role == MEAN else 0.0
         return listener.numpy(drawn, mean)
     if role == CHOICE:
         given = args[weights_at] if len(args) > weights_at else None
@@ -202,6 +203,23 @@ def _functions(module: Any, theirs: type, roles: Mapping[str, str], *, weights_a
             yield patch.object(module, name, telling(name, drawing))
 
 
+def _of_scipy() -> Iterator[Any]:
+    """Patches of the normal and Laplace distributions of SciPy, which hold NumPy's global generator."""
+
+    def telling(drawing: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            drawn = _heard(NOISE, 0, drawing, args, kwargs)
+            if (listener := _listener()) is not None:
+                listener.moved()
+            return drawn
+
+        return draw
+
+    for standard in (norm, laplace):
+        kind = type(standard)
+        yield patch.object(kind, "_rvs", telling(kind._rvs))
+
+
 @cache
 def _heard_operators() -> tuple[Any, ...]:
     """All operators of torch that draw numbers, and the comparisons; none that are made of others."""
@@ -263,7 +281,7 @@ def own_generators() -> Iterator[None]:
         return
     rsample = torch.distributions.Laplace.rsample
 
-    def laplace(self: Any, sample_shape: Any = None) -> Tensor:
+    def rsampled(self: Any, sample_shape: Any = None) -> Tensor:
         drawn = rsample(self, torch.Size() if sample_shape is None else sample_shape)
         listener = _listener()
         return drawn if listener is None else listener.laplace(drawn, self.loc)
@@ -272,11 +290,12 @@ def own_generators() -> Iterator[None]:
         for patched in (
             *_functions(random, random.Random, _PYTHON, weights_at=1),
             *_functions(np.random, np.random.RandomState, _NUMPY, weights_at=3),
-            patch.object(torch.distributions.Laplace, "rsample", laplace),
+            patch.object(torch.distributions.Laplace, "rsample", rsampled),
             patch.object(np.random, "default_rng", _default_rng),
             patch.object(np.random, "Generator", _Generator),
             patch.object(np.random, "RandomState", _RandomState),
             patch.object(random, "Random", _Random),
+            *_of_scipy(),
             *own_clipping(),
             _own_operators(),
         ):
