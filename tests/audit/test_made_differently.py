@@ -61,6 +61,31 @@ def test_a_batch_of_the_shape_of_a_weight_hides_no_lack_of_noise() -> None:
     assert [fault.part for fault in found.faults] == ["accountant"]
 
 
+SHAPES = ZOO.with_name("of_any_shape.py")
+OF_ANY_SHAPE = ("row_by_row", "of_twelve_uniforms", "on_a_grid", "latent", "as_many_classes_as_labels")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_ANY_SHAPE)
+def test_noise_of_any_shape_and_other_draws_of_a_parameters_are_told_apart(name: str) -> None:
+    found = judged_here(f"{SHAPES}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "NOT_REFUTED", found.verdict.sentence
+    # Rounded sums are not quite what records add, so that half of a distance counts.
+    assert (0.4 if name == "on_a_grid" else 0.7) < found.lower < found.estimate < 1.05
+    assert ("normal or uniform numbers" in found.caution) == (name in {"row_by_row", "of_twelve_uniforms"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one_number_for_all", "one_row_for_all", "uniform"])
+def test_noise_of_too_few_numbers_or_within_bounds_is_told(name: str) -> None:
+    found = judged_here(f"{SHAPES}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["noise"]
+    assert ("fewer numbers" in found.faults[0].says) == (name != "uniform")
+
+
 class Halving(torch.optim.SGD):
     """Halves the gradient within its step."""
 

@@ -138,6 +138,9 @@ def test_a_step_that_is_not_finite_says_nothing() -> None:
     directions, update = torch.eye(3), torch.tensor([1.0, 0.0, float("inf")])
     assert not moves(directions, update).any()
     assert not moves(torch.zeros(3, 3), torch.ones(3)).any()
+    # Some code leaves gradients in the graph.
+    own, tracked = torch.eye(3), torch.arange(3.0, requires_grad=True)
+    assert np.array_equal(moves(own, tracked), moves(own, tracked.detach()))
 
 
 def test_pairing_takes_out_what_is_a_canarys_own() -> None:

@@ -30,6 +30,7 @@ SIZES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Standard deviations by which a member moves its own number in a step that it takes part in."""
 
 
+@torch.no_grad()
 def moves(directions: Tensor, gradient: Tensor) -> FloatArray:
     """How much of each canary's direction is in an update, beside those of all others.
 

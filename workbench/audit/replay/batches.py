@@ -92,20 +92,29 @@ def batches_of(runs: Runs, a: Recording, b: Recording, first: Place, noise: Nois
         first: A place with its versions.
     """
     farthest = _farthest(first)
-    found = _counted(runs, a, first, [first.versions[version] for version in farthest], noise)
+    crafted = [first.crafts[version].record for version in farthest]
+    versions = [first.versions[version] for version in farthest]
+    found = _counted(runs, a, first, (crafted, versions), noise)
+    if found is None:
+        crafted = _of_largest_label(runs, first, crafted)
+        runs.expect(len(crafted) + 2 * SEEDS)
+        try:
+            versions = [runs(runs.with_records({first.place: record}), forced=a) for record in crafted]
+        except InputError:
+            return Batches()
+        found = _counted(runs, a, first, (crafted, versions), noise) or Batches()
     if found.is_whole or not b.elsewhere or b.unheard:
         return found
     usual = runs.modes
     runs.modes = replace(usual, centred=True)
     try:
-        replaced = [{first.place: first.crafts[version].record} for version in farthest]
-        runs.expect(len(replaced) + 2 * SEEDS)
-        versions = [runs(runs.with_records(others), forced=a) for others in replaced]
+        runs.expect(len(crafted) + 2 * SEEDS)
+        versions = [runs(runs.with_records({first.place: record}), forced=a) for record in crafted]
         is_known = agreement([*first.versions, *versions], a.steps).all(axis=0)
         apart = [float((one - two).norm()) for one, two in zip(*(v.gradients for v in versions), strict=True)]
         is_present = np.array(apart) > NEGLIGIBLE * max(apart)
         if (is_present == first.present)[is_known].all():
-            return _counted(runs, a, first, versions, noise)
+            return _counted(runs, a, first, (crafted, versions), noise) or found
     except (InputError, ValueError):  # It fails, or takes another number of steps.
         pass
     finally:
@@ -113,8 +122,29 @@ def batches_of(runs: Runs, a: Recording, b: Recording, first: Place, noise: Nois
     return found
 
 
-def _counted(runs: Runs, a: Recording, first: Place, versions: Sequence[Recording], noise: Noise) -> Batches:
-    """Count them by copies.
+def _of_largest_label(
+    runs: Runs, first: Place, crafted: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Two crafts of the largest label of all: models that follow it are the same ones on copies of these.
+
+    Where two differ by their label alone, another one is taken for the second.
+    """
+    labels = [record["label"] for record in runs.records if record["label"] is not None]
+    if not labels:
+        return list(crafted)
+    usual = [*crafted, *(craft.record for craft in first.crafts if not craft.loudness)]
+    alike = [{**record, "label": max(labels)} for record in usual]
+    return [alike[0], next((record for record in alike if record != alike[0]), alike[1])]
+
+
+def _counted(
+    runs: Runs,
+    a: Recording,
+    first: Place,
+    replaced: tuple[Sequence[Mapping[str, Any]], Sequence[Recording]],
+    noise: Noise,
+) -> Batches | None:
+    """Count them by copies; None where the model on copies is another one, or does not take them.
 
     With all records one craft or all another, the two that are farthest apart, updates differ by what one
     place's two crafts do, as often as there are records in the batch. That counts the batches that the place
@@ -123,15 +153,17 @@ def _counted(runs: Runs, a: Recording, first: Place, versions: Sequence[Recordin
     update over its records is what one adds.
 
     Args:
-        versions: The two runs with that place replaced by the crafts that are farthest apart.
+        replaced: Two crafts, and the runs with that place replaced by each.
     """
-    farthest = _farthest(first)
-    everywhere = [
-        runs.with_records(dict.fromkeys(range(len(runs.records)), first.crafts[version].record))
-        for version in farthest
-    ]
+    crafted, versions = replaced
+    everywhere = [runs.with_records(dict.fromkeys(range(len(runs.records)), record)) for record in crafted]
     try:
         pair = [runs(records, forced=a) for records in everywhere]
+    except InputError:
+        return None
+    if any(run.layouts != a.layouts for run in (*versions, *pair)):
+        return None
+    try:
         agree = agreement([*versions, *pair], a.steps).all(axis=0)
         known = _batches_with(versions, pair, agree & first.present, len(runs.records))
         if known is None:
@@ -305,10 +337,11 @@ class _Seed:
         """Of one seed's two trainings, against the `usual` two of the first seed."""
         multiples = np.full(steps, math.nan)
         for step in range(min(steps, *(run.steps for run in (*pair, *usual)))):
-            here, there = (
-                (two[0].gradients[step] - two[1].gradients[step]).double() for two in (pair, usual)
-            )
-            if here.shape != there.shape or float(there.norm()) == 0:
+            both = [run.gradients[step] for run in (*pair, *usual)]
+            if len({one.shape for one in both}) > 1:
+                continue
+            here, there = (both[0] - both[1]).double(), (both[2] - both[3]).double()
+            if float(there.norm()) == 0:
                 continue
             multiple = float(here @ there) / float(there.square().sum())
             if float((here - multiple * there).norm()) <= WHOLE * float(there.norm()) * max(multiple, 1.0):

@@ -52,7 +52,8 @@ class Silence:
         self.layout, self.steps = Layout((), ()), 0
         self._at, self._used = -1, set[int]()
         self.still, self.disturbs, self.quiet = False, False, frozenset[int]()
-        self.late, self.centred = 0, False
+        self.late: Sequence[int] = ()
+        self.wide, self.centred = False, False
         self.disturbs_single = self.disturbs_parts = False
         self._parts: dict[int, Tensor] = {}
         self._compared: list[int] = []
@@ -94,8 +95,11 @@ class Silence:
         always are, and later too where torch initialises a model's. After the last step they are of something
         else, and stay; so does what comes before a step's gradients, where noise is known to come after them.
         """
-        if self._watch.computed < self.late:
+        step = self._watch.step()
+        if step < len(self.late) and self._watch.computed < self.late[step]:
             return False
+        if self.wide:
+            return self._is_late() and step < self.steps and not (in_place and _is_initialising())
         fits = self._fits(shape)
         if self._is_late() or not fits:
             is_after = self._watch.step() >= self.steps
@@ -236,6 +240,10 @@ class Silence:
             self._chose(drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == 1:
             self._watch.elsewhere()
+        if self.wide and is_draw and name in _UNIFORM and self.is_noise(drawn.shape, in_place=in_place):
+            self._watch.note("uniform", drawn)
+            ends = args[1:3] if name == "uniform_" and len(args) > 2 else (0.0, 1.0)
+            return drawn.copy_(self._left(drawn, sum(ends) / 2))
         if is_draw and name in _UNIFORM:
             return self.uniform(drawn, in_place=in_place)
         if is_draw and name not in (*_NORMAL, *_OF_SAMPLERS) and "dropout" not in name:

@@ -27,6 +27,9 @@ LEAST_SHARE = 0.3
 STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
+UNHELD = 30.0
+"""So many times as much as usual, and as the noise, is not what a record adds that is held to a norm."""
+
 HELD = 0.05
 """A record that adds more than the loudest does by this share is not held by its norm."""
 
@@ -189,7 +192,17 @@ def _signs_of_noise(run: Measured) -> list[tuple[str, str, bool]]:
             "is clipped or drawn within bounds, which show what is beyond them",
             run.is_bounded and has_noise and not (run.copies or run.is_correlated or run.stretched > 1.0),
         ),
-        ("noise", f"{run.copies} noises are copies of that of another step or tensor", run.copies > 0),
+        (
+            "noise",
+            f"fewer numbers are drawn as noise than updates have noisy values ({run.fresh:.3g} for each): "
+            "what is spread over a tensor or a row leaves all directions but few without noise",
+            run.is_spread,
+        ),
+        (
+            "noise",
+            f"{run.copies} noises are copies of that of another step or tensor",
+            run.copies > 0 and not run.is_spread,
+        ),
         (
             "noise",
             f"the noise of {run.fixed} steps is the same under another seed"
@@ -239,7 +252,7 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
 def _signs_of_scale(run: Measured, is_steered: bool) -> list[tuple[str, str, bool]]:
     """Noise whose scale follows the records."""
     spread = float(run.step_noise.max() / max(run.step_noise.min(), 1e-30))
-    changes = run.noise_steps and not run.is_schedule and not is_steered
+    changes = run.noise_steps and not (run.is_schedule or is_steered or run.is_spread)
     return [
         (
             "normaliser",
@@ -264,7 +277,8 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
         (
             "sampler",
             "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
-            "moves others in and out, or changes what all are read by (a vocabulary, say)",
+            "moves others in and out, or changes what all are read by (a vocabulary, say); or records are "
+            "taken out before the draw, so that others get other random numbers",
             run.follows_contents,
         ),
         (
@@ -331,6 +345,10 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
         found.append(
             f"the steps of other optimizers ({run.public}) were bit for bit the same on other records: they "
             "are taken to follow from none, and are not among those measured"
+        )
+    if run.wide:
+        found.append(
+            "noise is taken to be all normal or uniform numbers that are drawn after the gradients of a step"
         )
     if run.by_weights:
         found.append(
@@ -439,6 +457,13 @@ def moves_all_a_little(run: Measured, sampler: Sampler) -> bool:
 
 def _not_held(run: Measured) -> Fault | None:
     """Says so where no norm holds what one record adds, as any clipping to one would."""
+    added = run.added[np.isfinite(run.added) & (run.added > 0)]
+    if added.size and float(added.max()) > UNHELD * max(float(np.median(added)), 1.0):
+        return Fault(
+            part="clip",
+            says=f"a record adds {float(added.max() / np.median(added)):.3g} times as much at one step as at "
+            "most others: nothing bounds there what it adds",
+        )
     least, most = run.loudest
     if not least > 0:
         return None
@@ -524,5 +549,7 @@ def undersized(
         part="accountant",
         says=f"noise over what one record adds is {multiplier:.4g}; {steps} steps at sampling rate "
         f"{sampler.rate:.3g} need {needed:.4g} for the claim; it would be enough {' or '.join(enough)}: "
-        "the noise, the clipping norm, the rate or the steps are not what was accounted for",
+        "the noise, the clipping norm, the rate or the steps are not what was accounted for"
+        + "; each record moves every update, as where batches are not sampled, or records are joined and cut "
+        "anew" * (sampler.kind == "every step" and steps > 1),
     )

@@ -358,7 +358,7 @@ def _may_be_epochs(run: Measured, sampler: Sampler) -> bool:
 def _lacks_noise(run: Measured) -> bool:
     """Whether a record moves an update that has no noise, in some step or tensor, or a copied one."""
     is_bare = (run.step_noise == 0) & run.present & run.compared
-    return run.copies > 0 or bool(run.naked) or bool(is_bare.any())
+    return (run.copies > 0 and not run.is_spread) or bool(run.naked) or bool(is_bare.any())
 
 
 def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:

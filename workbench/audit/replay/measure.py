@@ -37,9 +37,9 @@ from workbench.audit.replay.noise import (
     turned,
     unseen_memory,
 )
-from workbench.audit.replay.own import RefusedError, own_runs
+from workbench.audit.replay.own import RefusedError, UnknownNoiseError, own_runs
 from workbench.audit.replay.reading import not_read
-from workbench.audit.replay.recording import Layout, Recording
+from workbench.audit.replay.recording import Layout, Modes, Recording
 from workbench.audit.replay.runs import (
     NEGLIGIBLE,
     Place,
@@ -121,6 +121,10 @@ def measured(
     try:
         return _measured(runs, crafts)
     except (RefusedError, UnequalStepsError) as refused:
+        if isinstance(refused, UnknownNoiseError):
+            runs.modes, runs.noises = Modes(late=True, wide=True), {}
+            with suppress(RefusedError, InputError):
+                return _measured(runs, crafts)
         return NotMeasured(str(refused))
 
 
@@ -150,7 +154,10 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     is_correlated = noise.correlation > max(noise.chance * math.sqrt(fewer_directions), 0.05)
     is_correlated |= noise.lagged > noise.lag_chance * math.sqrt(fewer_directions)
     if runs.by_weights and is_correlated:
-        raise RefusedError("what moves the weights carries on noise of earlier steps (momentum)")
+        raise RefusedError(
+            "what moves the weights carries on noise of earlier steps (momentum), or is added to weights "
+            "that were read before the model was called"
+        )
     fixed = _fixed(runs, (a, b), other) if noise.values else 0
     seeds = _different_seeds(runs, a) if noise.values and noise.by_step[0] > 0 else (0, 0)
     ignores = is_same and seeds[0] < 2
@@ -194,6 +201,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=own.scores_repeat,
         public=len(runs.modes.public),
         by_weights=runs.by_weights,
+        wide=runs.modes.wide,
         bent=bend,
         coarse=_is_coarse(b),
         **shown,
@@ -291,7 +299,7 @@ def _depends(runs: Runs, a: Recording, b: Recording, noise: Noise) -> bool:
             pairs = zip(other.gradients, b.gradients, strict=True)
             depends = not all(torch.equal(one, two) for one, two in pairs)
     if depends and not noise.values:
-        raise RefusedError(
+        raise UnknownNoiseError(
             "updates have no noise that replay recognises, but depend on other random numbers that the code "
             "draws (uniform ones, or normal or Laplace ones of no parameter's shape, say), which may be noise"
         )
@@ -343,14 +351,14 @@ def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
             continue
         if bare[0] >= STRAIGHT or bare[2] >= TURNED or noisy[1] > OTHER * float(noise.scale.norm()):
             count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
-            raise RefusedError(
+            raise UnknownNoiseError(
                 f"on {count:,} parameters, updates on copies of one record point in different directions: "
                 "they have random numbers of a kind that replay does not know, or join records and cut them "
                 "anew"
             )
         return
     if bool(silent.any()):
-        raise RefusedError(
+        raise UnknownNoiseError(
             f"no noise is recognised on {int(silent.sum()):,} parameters, and the training does not take "
             "copies of one record, which would show whether there is noise that replay does not know"
         )

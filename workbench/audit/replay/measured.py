@@ -126,6 +126,7 @@ class Measured:
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
+        wide: Whether all that is drawn after a step's gradients is taken for its noise.
         unmoved: Parameters whose gradients a record moves without noise, but whose weights no step moves.
         in_some_steps: Whether some steps leave a part of the noisy coordinates without noise.
         elsewhere: Draws that are no parameter's noise or initial weights, and not of a sampler's kind.
@@ -195,8 +196,14 @@ class Measured:
     in_some_steps: bool = False
     public: int = 0
     by_weights: bool = False
+    wide: bool = False
     coarse: bool = False
     scores_repeat: bool = True
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether noise of any shape has fewer numbers than it moves, so that two noises may look alike."""
+        return self.wide and self.fresh < 1
 
     @property
     def is_bent(self) -> bool:
@@ -206,7 +213,7 @@ class Measured:
     @property
     def repeats_noise(self) -> bool:
         """Whether another seed's noise is the same, though the training is not."""
-        return not self.ignores_seed and (self.fixed > 0 or self.seeds[0] < self.seeds[1])
+        return not (self.ignores_seed or self.is_spread) and (self.fixed > 0 or self.seeds[0] < self.seeds[1])
 
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""

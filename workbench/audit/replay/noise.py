@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import beta, chi2, norm
+from scipy.stats import beta, chi2, norm, poisson
 from torch import Tensor
 
 from workbench.audit.replay.recording import Layout, Recording
@@ -39,6 +39,9 @@ ROUNDS = 2.0**-20
 
 EQUAL = 1e-5
 """Part of their length by which equal noises of few numbers may differ, by rounding."""
+
+SMALLEST, ON_GRID = 200, 0.02
+"""So many of the smallest values tell whether noise is on a grid, from which they are off by this share."""
 
 ZEROS = 1e-6
 """Share of numbers that may be 0 by rounding."""
@@ -205,12 +208,35 @@ def noise_of(a: Recording, b: Recording) -> Noise:
 
 
 def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
-    """See `Noise.gaps`, of a run that nothing follows the noise in."""
+    """See `Noise.gaps`, of a run that nothing follows the noise in; none that a grid makes."""
     noisy = noise.scale > 0
     gaps = tuple(
         noisy & (one == 0) & (other == 0) for one, other in zip(a.gradients, b.gradients, strict=True)
     )
-    return gaps if any(bool(gap.any()) for gap in gaps) else ()
+    count = sum(int(gap.sum()) for gap in gaps)
+    return gaps if count > _zeros_by_chance(a, b, noisy) * (count > 0) else ()
+
+
+def _zeros_by_chance(a: Recording, b: Recording, noisy: Tensor) -> int:
+    """How many values of noise on a grid may be 0 by chance; 0 where the smallest ones are on none.
+
+    Near 0 each multiple of the grid's width is as likely as 0 is.
+    """
+    pairs = zip(a.gradients, b.gradients, strict=True)
+    sizes = torch.cat([(one - other)[noisy].abs() for one, other in pairs]).double()
+    sizes = sizes[sizes > 0]
+    if len(sizes) <= SMALLEST:
+        return 0
+    smallest = sizes.topk(SMALLEST, largest=False).values.sort().values
+    steps = smallest.diff()
+    steps = steps[steps > ON_GRID * float(smallest[-1]) / SMALLEST]
+    width = float(steps.min()) if len(steps) else float(smallest[0])
+    multiples = smallest / width
+    if float((multiples - multiples.round()).abs().max()) > ON_GRID:
+        return 0
+    farthest = round(float(multiples[-1]))
+    each = int((sizes < (farthest + 0.5) * width).sum()) / (2 * farthest)
+    return int(poisson.ppf(1 - RARE, each))
 
 
 def in_some_steps(noise: Noise) -> bool:

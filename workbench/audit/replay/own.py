@@ -23,6 +23,10 @@ class RefusedError(Exception):
     """Carries the reason why a training cannot be replayed."""
 
 
+class UnknownNoiseError(RefusedError):
+    """There are random numbers that may be noise, and are not known to be."""
+
+
 @dataclass(frozen=True)
 class OwnRuns:
     """Run A and run B of a training, with what is between them.
@@ -44,20 +48,19 @@ def own_runs(runs: Runs) -> OwnRuns:
 
     Steps are those of torch optimizers; where these are not all that moves the weights, what moves these.
     Where the updates are not linear in what is drawn in the shape of a parameter, some of it may be for a
-    batch that has this shape too: then that counts which is drawn after the gradients of a step, as many as
-    every step has that has any, if updates are linear in it and have the noise that they had.
+    batch that has this shape too: then that counts which is drawn after the gradients of a step, if updates
+    are linear in it and have the noise that they had.
 
     Raises:
         RefusedError: the training cannot be replayed.
     """
     own = _own_runs(runs)
+    if runs.modes.wide and not (own.noise.values and own.bend <= BENT and all(own.a.computed)):
+        raise RefusedError("updates are not linear in what is drawn after their gradients")
     if own.bend <= BENT or own.noise.values == 0:
         return own
     before, noises = runs.modes, runs.noises
-    fewest = min(filter(None, own.a.computed), default=0)
-    if not fewest:
-        return own
-    runs.modes, runs.noises = Modes(late=fewest), {}
+    runs.modes, runs.noises = Modes(late=True), {}
     with suppress(RefusedError, InputError):
         other = _own_runs(runs)
         if other.bend <= BENT and other.noise.is_where(own.noise):
@@ -76,11 +79,11 @@ def _own_runs(runs: Runs) -> OwnRuns:
 
 def _read(runs: Runs) -> tuple[Recording, Recording, bool]:
     """Run A, run B, and whether equal runs give equal scores."""
-    late = runs.modes.late
+    usual = replace(Modes(), late=runs.modes.late, wide=runs.modes.wide)
     try:
         return _by_gradients(runs)
     except RefusedError as refused:
-        runs.modes = Modes(tracked=frozenset(), late=late)
+        runs.modes = replace(usual, tracked=frozenset())
         runs.noises.clear()
         try:
             return _by_weights(runs)

@@ -37,6 +37,7 @@ def recorded(
     still: bool = False,
     disturbs: bool = False,
     modes: Modes = GRADIENTS,
+    computed: Sequence[int] = (),
     most: int | None = None,
     keeps_noises: bool = True,
 ) -> Recording:
@@ -56,6 +57,7 @@ def recorded(
         disturbs: Also change all draws that are counted as `Recording.elsewhere`; single uniform numbers,
             which may be a sampler's coins, if `like` says that they are not.
         modes: How the run is read.
+        computed: Gradients before each step after which noise may be drawn, if `modes` say so.
         keeps_noises: Whether to keep what tells the draws of noise apart (`Recording.noises`).
         most: Steps after which the training is ended; it then has no result.
         like: A run whose gradients and weights are shared where they are equal, to save memory.
@@ -89,7 +91,8 @@ def recorded(
             noise.layout = forced.layouts[0] if forced.layouts else noise.layout
             noise.steps = forced.steps
             noise.still, noise.disturbs = still, disturbs
-            noise.quiet, noise.late, noise.centred = modes.quiet, modes.late, modes.centred
+            noise.quiet, noise.centred = modes.quiet, modes.centred
+            noise.late, noise.wide = computed if modes.late else (), modes.wide
             noise.disturbs_single = disturbs and like is not None and like.has_single
             noise.disturbs_parts = disturbs and like is not None and like.has_parts
             watch.silence = noise

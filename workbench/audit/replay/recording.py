@@ -37,7 +37,9 @@ class Modes:
 
     Attributes:
         quiet: Draws before the first gradient that are noise of the first step (`Recording.early`).
-        late: After how many gradients of a step what is drawn may be noise; 0 for anywhere.
+        late: Whether only what is drawn between a step's last gradient and its update may be noise.
+        wide: Whether all normal numbers that are drawn there are noise, of whatever shape, and torch's
+            uniform ones.
         centred: Whether normal and uniform numbers that are no noise, no sampler's and no initial weights are
             their means, as those of augmentation.
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
@@ -48,7 +50,8 @@ class Modes:
     """
 
     quiet: frozenset[int] = frozenset()
-    late: int = 0
+    late: bool = False
+    wide: bool = False
     centred: bool = False
     public: frozenset[int] = frozenset()
     whole: bool = False
@@ -60,6 +63,7 @@ class Recording:
     """What one run showed.
 
     Attributes:
+        number: Of its seed.
         layouts: Of each optimizer, in the order of their first steps.
         optimizers: Which optimizer each step was of.
         models: Which parameters each optimizer trains: equal numbers for the same ones.
@@ -103,6 +107,7 @@ class Recording:
         untold: Of such a run, why its steps cannot be told; empty where they can.
     """
 
+    number: int = 0
     layouts: list[Layout] = field(default_factory=list)
     optimizers: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)

@@ -56,6 +56,7 @@ class Runs:
         self.noises: dict[int, list[int]] = {}
         self._train, self._seed, self._total, self._progress = train, seed, total, progress
         self._done = 0
+        self._computed: dict[tuple[int, int | None], Sequence[int]] = {}
         self._pairs: dict[int, tuple[Recording, Recording] | None] = {}
 
     @property
@@ -143,6 +144,9 @@ class Runs:
             InputError: the training fails (`UnequalStepsError` among them).
         """
         own = [dict(record) for record in (self.records if records is None else records)]
+        computed = forced.computed if forced is not None and forced.number == number else ()
+        if self.modes.late and forced is not None and not computed:
+            computed = self._gradients_under(number, most)
         made = recorded(
             lambda: self._train(own, number),
             seed=self._seed + number,
@@ -153,9 +157,11 @@ class Runs:
             still=still,
             disturbs=disturbs,
             modes=self.modes,
+            computed=computed,
             most=most,
             keeps_noises=number not in self.noises,
         )
+        made.number = number
         if self.by_weights and forced is not None and most is None and made.steps != forced.steps:
             raise UnequalStepsError("steps are read by the weights, and one without noise moves none")
         if made.noises:
@@ -163,6 +169,23 @@ class Runs:
         self._done += 1
         self._progress(min(self._done, self._total), self._total)
         return made
+
+    def _gradients_under(self, number: int, most: int | None) -> Sequence[int]:
+        """How many gradients are computed before each step of the training as it is, under another seed."""
+        key = number, most
+        if key not in self._computed:
+            own = [dict(record) for record in self.records]
+            made = recorded(
+                lambda: self._train(own, number),
+                seed=self._seed + number,
+                records=len(own),
+                modes=self.modes,
+                most=most,
+            )
+            if self.modes.wide and not all(made.computed):
+                raise InputError("a step has no gradient, after which its noise would come")
+            self._computed[key] = made.computed
+        return self._computed[key]
 
 
 @dataclass
