@@ -50,6 +50,7 @@ import correct  # noqa: E402
 import dp_sgd  # noqa: E402
 import kept_otherwise  # noqa: E402
 import made_differently  # noqa: E402
+import of_any_shape  # noqa: E402
 import of_unknown_epsilon  # noqa: E402
 import reported  # noqa: E402
 from replay_here import judged_here  # noqa: E402
@@ -98,6 +99,8 @@ def rows() -> dict[str, tuple[str, str, str, Any]]:
         found[name] = ("dp_sgd", CLAIM, part, getattr(dp_sgd, name))
     for name, (trainer, part) in by_hand.FAULTY.items():
         found[name] = ("by_hand", CLAIM, part, trainer)
+    for name, trainer in of_any_shape.WRONG.items():
+        found[name] = ("of_any_shape", CLAIM, "noise", trainer)
     for name, part in of_unknown_epsilon.PARTS.items():
         found[name] = ("of_unknown_epsilon", CLAIM, part, of_unknown_epsilon.TRAINERS[name])
     for name, (file, trainer) in right().items():
@@ -113,6 +116,7 @@ def right() -> dict[str, tuple[str, Any]]:
         **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
         **{name: ("by_hand", trainer) for name, trainer in (by_hand.CORRECT | by_hand.REFUSED).items()},
         **{name: ("kept_otherwise", getattr(kept_otherwise, name)) for name in kept_otherwise.KINDS},
+        **{name: ("of_any_shape", trainer) for name, trainer in of_any_shape.CORRECT.items()},
         **{name: ("made_differently", trainer) for name, trainer in made_differently.TRAINERS.items()},
     }
 
