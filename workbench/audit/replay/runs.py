@@ -144,7 +144,7 @@ class Runs:
             InputError: the training fails (`UnequalStepsError` among them).
         """
         own = [dict(record) for record in (self.records if records is None else records)]
-        computed = forced.computed if forced is not None and forced.number == number else ()
+        computed: Sequence[int] = forced.computed if forced is not None and forced.number == number else ()
         if self.modes.late and forced is not None and not computed:
             computed = self._gradients_under(number, most)
         made = recorded(

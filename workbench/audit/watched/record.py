@@ -479,11 +479,12 @@ def _norm(gradients: Sequence[Tensor]) -> Tensor | None:
         return None
     dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in dense]
-    norms = torch._foreach_norm(wide)
+    norms: Sequence[Tensor] = torch._foreach_norm(wide)
     first = norms[0]
     if any(norm.dtype != first.dtype or norm.device != first.device for norm in norms):
         norms = [norm.to(first.device, wide_dtype(first.device)) for norm in norms]
-    return torch.linalg.vector_norm(torch.stack(norms), dtype=wide_dtype(first.device))
+    whole: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)), dtype=wide_dtype(first.device))
+    return whole
 
 
 def _numbers(scalars: Sequence[Tensor]) -> list[float]:
