@@ -141,8 +141,30 @@ def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> Non
 )
 def test_steps_that_follow_from_records_are_not_taken_for_public(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('two_optimizers.py')}:{name}")
-    assert isinstance(found, NotMeasured)
-    assert "2 optimizers of different parameters" in found.reason
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == "REFUTED"
+    assert found.faults[0].part == "side channel"
+
+
+FOLLOWERS = {
+    "with_generator": ("NOT_REFUTED", ""),
+    "with_generator_and_half_of_the_noise": ("REFUTED", "accountant"),
+    "with_generator_of_members": ("UNDECIDED", "side channel"),
+    "with_student": ("NOT_REFUTED", ""),
+    "with_student_of_members": ("REFUTED", "side channel"),
+}
+"""Trainers of two optimizers, one of which is private: verdict, and the part at fault."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_an_optimizer_that_follows_the_private_one_is_told_from_one_that_reads_members(name: str) -> None:
+    kind, part = FOLLOWERS[name]
+    found = judged_here(f"{ZOO.with_name('two_optimizers.py')}:{name}")
+    assert isinstance(found, Replayed)
+    assert found.verdict.kind == kind, found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ([part] if part else [])
+    assert "follow what this one releases" in found.caution
 
 
 class _Descent(torch.optim.SGD):

@@ -1,8 +1,9 @@
-"""DP-SGD of the last layer after steps of another optimizer, which reads the members (wrong)."""
+"""DP-SGD beside another optimizer, which reads the members (wrong) or follows what is released."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
 from correct import HeadAfterPublicPretraining
+from dp_sgd import Records, Trainer
 
 
 class HeadAfterPretrainingOnMembers(HeadAfterPublicPretraining):
@@ -47,6 +49,70 @@ class HeadAfterStepsByHand(HeadAfterPretrainingOnMembers):
             public.step(torch.autograd.grad(loss, parameters))
 
 
+class WithGenerator(Trainer):
+    """A private model beside a generator, which learns from that model what looks like label 3."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.generating = torch.nn.Sequential(
+            torch.nn.Linear(6, 20), torch.nn.ReLU(), torch.nn.Linear(20, 64)
+        )
+        self.of_generator = torch.optim.Adam(self.generating.parameters(), lr=2e-3)
+        return super().optimizer()
+
+    def generated(self) -> Tensor:
+        made: Tensor = self.generating(2 * torch.rand(20, 6, generator=self.generator) - 1)
+        return made
+
+    def after(self, step: int) -> None:
+        self.of_generator.zero_grad()
+        self.loss_of_generator(self.generated()).backward()
+        self.of_generator.step()
+
+    def loss_of_generator(self, made: Tensor) -> Tensor:
+        return functional.cross_entropy(self.network(made), torch.full((20,), 3))
+
+
+class WithGeneratorAndHalfOfTheNoise(WithGenerator):
+    noise = 0.5
+
+
+class WithGeneratorOfMembers(WithGenerator):
+    """The generator also sees the mean of all members."""
+
+    def loss_of_generator(self, made: Tensor) -> Tensor:
+        return super().loss_of_generator(made) + (made.mean(0) - self.images.mean(0)).square().mean()
+
+
+class WithStudent(Trainer):
+    """A student learns from the finished private model's answers, and is what is released."""
+
+    def asked(self) -> Tensor:
+        return torch.rand(100, 64, generator=self.generator)
+
+    def scorer(self) -> Callable[[Records], Tensor]:
+        images, student = self.asked(), torch.nn.Linear(64, 10)
+        optimizer = torch.optim.Adam(student.parameters(), lr=1e-2)
+        answers = self.network(images).detach().softmax(1)
+        for _ in range(10):
+            optimizer.zero_grad()
+            functional.cross_entropy(student(images), answers).backward()
+            optimizer.step()
+        self.network = student
+        return super().scorer()
+
+
+class WithStudentOfMembers(WithStudent):
+    """The student is asked about the members themselves."""
+
+    def asked(self) -> Tensor:
+        return self.images
+
+
+with_generator = WithGenerator()
+with_generator_and_half_of_the_noise = WithGeneratorAndHalfOfTheNoise()
+with_generator_of_members = WithGeneratorOfMembers()
+with_student = WithStudent()
+with_student_of_members = WithStudentOfMembers()
 head_after_pretraining_on_members = HeadAfterPretrainingOnMembers()
 head_after_pretraining_on_firsts = HeadAfterPretrainingOnFirsts()
 head_after_steps_by_hand = HeadAfterStepsByHand()

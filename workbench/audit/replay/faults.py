@@ -341,7 +341,14 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
     The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
     """
     found = []
-    if run.public:
+    if run.public and run.follows:
+        found.append(
+            f"the steps of other optimizers ({run.public}) are taken to follow what this one releases: at "
+            "its updates they are bit for bit the same without its noise, and on other records"
+            + ", but for what is named above"
+            * bool(run.leaks)
+        )
+    elif run.public:
         found.append(
             f"the steps of other optimizers ({run.public}) were bit for bit the same on other records: they "
             "are taken to follow from none, and are not among those measured"
@@ -465,7 +472,7 @@ def _not_held(run: Measured) -> Fault | None:
             "most others: nothing bounds there what it adds",
         )
     least, most = run.loudest
-    if not least > 0:
+    if not least > 0 or run.follows:  # A gradient of what follows is in the updates too.
         return None
     if run.length > (1 + HELD) * most:
         return Fault(

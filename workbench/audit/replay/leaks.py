@@ -12,6 +12,9 @@ from torch import Tensor
 from workbench.audit.replay.measured import SCORES, Leak
 from workbench.audit.replay.recording import Layout, Recording
 
+OTHERS = "the steps of another optimizer"
+"""The part of a leak that those show which are to follow from what is released."""
+
 Kept: TypeAlias = Sequence[tuple[str, Tensor]]
 """Tensors that a run leaves, with their names."""
 
@@ -44,12 +47,16 @@ def different(first: Recording, second: Recording) -> list[str]:
 def _words(part: str) -> str:
     if part == SCORES:
         return "the scores that the finished model gives"
+    if part == OTHERS:
+        return part
     return f"what the finished model keeps in {part.partition(': ')[2]}"
 
 
 def parts_of(run: Recording) -> dict[str, Tensor]:
     """What a run leaves beside its weights, by `Leak.part`; buffers by their places, as names may repeat."""
     scores = {} if run.result is None else {SCORES: torch.as_tensor(np.asarray(run.result))}
+    if run.others:
+        scores[OTHERS] = torch.tensor(run.others)
     return {**scores, **{f"{place}: {name}": kept for place, (name, kept) in enumerate(run.buffers)}}
 
 

@@ -164,7 +164,10 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     of_seed = runs.follows_seed(a, b) if noise.values and not ignores else (False, "")
     fewer, spread = _of_fewer(runs, noise) if noise.values else (math.nan, math.nan)
     (stronger, most), shown = _of_records(runs, (a, b), noise, crafts)
-    if runs.by_weights and not ROUNDED * max(map(_size, a.weights)) < shown["length"]:
+    if (
+        runs.by_weights
+        and not ROUNDED * max(float(weights.norm()) for weights in a.weights) < shown["length"]
+    ):
         raise RefusedError(
             "steps are read by the weights, whose rounding is not small beside a record's part"
         )
@@ -200,6 +203,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         in_some_steps=in_some_steps(noise),
         scores_repeat=own.scores_repeat,
         public=len(runs.modes.public),
+        follows=runs.modes.follows,
         by_weights=runs.by_weights,
         wide=runs.modes.wide,
         bent=bend,
@@ -214,10 +218,6 @@ def _is_coarse(b: Recording) -> bool:
     parts = [fullest[place][fullest[place] != 0] for _, place in b.layouts[0].slices()]
     counts = [len(np.unique(np.frexp(np.abs(part.numpy()))[0])) for part in parts if len(part) >= VALUES]
     return min(counts, default=0) <= MANTISSAS
-
-
-def _size(tensor: Tensor) -> float:
-    return float(tensor.norm())
 
 
 def _moves_alike(a: Recording) -> bool:

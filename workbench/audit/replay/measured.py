@@ -125,6 +125,7 @@ class Measured:
         recognised: Draws of noise that were met, by kind.
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
+        follows: Whether those follow what the measured one releases, rather than no record.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
         wide: Whether all that is drawn after a step's gradients is taken for its noise.
         unmoved: Parameters whose gradients a record moves without noise, but whose weights no step moves.
@@ -195,6 +196,7 @@ class Measured:
     elsewhere: int = 0
     in_some_steps: bool = False
     public: int = 0
+    follows: bool = False
     by_weights: bool = False
     wide: bool = False
     coarse: bool = False

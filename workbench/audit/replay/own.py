@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 
 from workbench.audit.replay.crafts import copies
-from workbench.audit.replay.leaks import difference, different, other_tensor
+from workbench.audit.replay.leaks import OTHERS, difference, different, other_tensor
 from workbench.audit.replay.measured import BENT, SCORES
 from workbench.audit.replay.noise import Noise, bent, noise_of
 from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
+
+MOST_OPTIMIZERS = 4
+"""Optimizers that are tried for the private one."""
 
 EARLY = 8
 """Draws before the first gradient that are tried one by one."""
@@ -104,8 +107,28 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
     if a.changes:
         a = _with_frozen(runs)
     if len({layout.shapes for layout in a.layouts}) > 1:
+        if (own := _with_followers(runs, a)) is not None:
+            return own
         raise RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     return _equal(runs, a)
+
+
+def _with_followers(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool] | None:
+    """The runs of the one optimizer that has noise, where all others follow what it releases.
+
+    At equal updates of that one, a generator or a student takes the same steps without its noise. Runs with
+    replaced records compare these steps too.
+    """
+    usual = runs.modes
+    for private in a.orders[:MOST_OPTIMIZERS]:
+        runs.modes = replace(usual, public=frozenset(a.orders) - {private}, follows=True)
+        with suppress(RefusedError, InputError):
+            own = _equal(runs, runs())
+            follow = own[0].others == own[1].others and OTHERS not in own[1].unlike
+            if follow and len(own[0].layouts) == 1 and noise_of(*own[:2]).values:
+                return own
+    runs.modes = usual
+    return None
 
 
 def _with_frozen(runs: Runs) -> Recording:

@@ -69,7 +69,7 @@ def recorded(
     tracked = modes.tracked
     watch = Watch(kept, forced, like) if tracked is None else WeightsWatch(kept, forced, like, tracked)
     watch.most, watch.public, watch.keeps_noises = most, modes.public, keeps_noises
-    watch.whole = modes.whole
+    watch.whole, watch.follows = modes.whole, modes.follows
     _hook_library_optimizers()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it

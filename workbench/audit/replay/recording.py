@@ -43,7 +43,8 @@ class Modes:
         centred: Whether normal and uniform numbers that are no noise, no sampler's and no initial weights are
             their means, as those of augmentation.
         public: Optimizers, by the order of their first steps from 0, whose steps are neither recorded nor
-            forced: they follow from no record.
+            forced: they follow from no record, or from what the private one releases.
+        follows: Whether the latter, so that their gradients are compared (`Recording.others`).
         whole: Parameters that need no gradient at a step are recorded too, as where they are freed later.
         tracked: None where steps are those of torch optimizers; else parameters by whose weights they are
             read, by their places, all of them where there is none (`WeightsWatch`).
@@ -54,6 +55,7 @@ class Modes:
     wide: bool = False
     centred: bool = False
     public: frozenset[int] = frozenset()
+    follows: bool = False
     whole: bool = False
     tracked: frozenset[int] | None = None
 
@@ -82,6 +84,7 @@ class Recording:
         rates: The rates of the parameter groups at each step; none where steps are read by the weights.
         inner: Whether each step came from within another of the same optimizer's, as where a subclass makes
             the gradient private and calls its parent's step; the outer one's gradient is not what is applied.
+        others: A hash of the gradient of each step of optimizers that are to follow what is released.
         computed: How often a gradient was computed before each step, since the one before.
         frozen: Parameters of the called modules that no recorded step trains, at the first of these.
         result: What the function returned.
@@ -122,6 +125,7 @@ class Recording:
     rates: list[tuple[float, ...]] = field(default_factory=list)
     inner: list[bool] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)
     frozen: list[Tensor] = field(default_factory=list)
     result: Any = None
     buffers: tuple[tuple[str, Tensor], ...] = ()

@@ -70,6 +70,8 @@ class Watch:
         self._order: dict[int, Optimizer] = {}
         self.silence: Silence | None = None
         self.public: frozenset[int] = frozenset()
+        self.follows = False
+        """Whether gradients of such optimizers are compared."""
         self.whole = False
         """Whether parameters that need no gradient at a step are recorded too."""
         self.most: int | None = None
@@ -124,6 +126,9 @@ class Watch:
         without a replay torch calls them once.
         """
         if self._is_public(optimizer):
+            if self.follows:
+                gradients = [p.grad for p in self._recorded_of(optimizer) if p.grad is not None]
+                self._kept.others.append(hash(flat(gradients).numpy().tobytes()) if gradients else 0)
             return None
         hooks: OrderedDict[int, Any] = optimizer.__dict__.get("_optimizer_step_pre_hooks", OrderedDict())
         if id(optimizer) in self._within:
