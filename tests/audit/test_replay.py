@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from replay_here import judged_here
+from scipy import stats
 from torch import Tensor
 
 from workbench.accounting import Composed, Gaussian, SubsampledGaussian, epsilon
@@ -701,13 +702,18 @@ class Counting:
         (lambda: random.Random(3).random(), {"uses": 1, "uniform": 1}),
         (lambda: random.Random(3).gauss(0, 1), {"uses": 1, "other": 1}),
         (lambda: random.Random(3).sample([[1], [1, 2], [3]], 2), {"uses": 1}),
-        (lambda: random.Random(3).choices("ab", [1, 2]), {"uses": 1, "chosen": 1}),
+        (lambda: random.Random(3).choices("ab", [1, 2]), {"uses": 1, "chosen": 1, "indexed": 1}),
         (lambda: random.shuffle([1, 2]), {"moved": 1}),
         (lambda: random.uniform(0, 1), {"uniform": 1, "moved": 1}),
         (lambda: np.random.seed(1), {"moved": 1}),  # noqa: NPY002
         (lambda: np.random.laplace(0.0, 1.0, 3), {"numpy": 1, "moved": 1}),  # noqa: NPY002
         (lambda: np.random.default_rng(1).choice(3, p=[0.2, 0.3, 0.5]), {"uses": 1, "chosen": 1}),
+        (lambda: np.random.default_rng(1).choice(np.arange(3), 2), {"uses": 1, "indexed": 1}),
+        (lambda: np.random.default_rng(1).integers(0, 3, size=2), {"uses": 1, "indexed": 1}),
+        (lambda: np.random.randint(3, size=2), {"indexed": 1, "moved": 1}),  # noqa: NPY002
         (lambda: np.random.default_rng(1).permutation(3), {"uses": 1}),
+        (lambda: stats.norm.rvs(size=3), {"numpy": 1, "moved": 1}),
+        (lambda: stats.laplace(0, 2).rvs(3, random_state=np.random.default_rng(1)), {"numpy": 1, "moved": 1}),
         (lambda: np.random.RandomState(1).exponential(), {"uses": 1, "other": 1}),
     ],
 )

@@ -234,8 +234,11 @@ class Silence:
                     self._compared.append(one.numel())
         if is_draw and name in ("randperm", "bernoulli") and drawn.dim() == 1:
             self._drawn_among(drawn.numel())
+        if is_draw and name == "randint" and drawn.dim() == 1:
+            self.indexed(args[1 if "low" in func._overloadname else 0], drawn)
         if is_draw and name == "multinomial":
             self.chosen(args[0].shape[-1], drawn)
+            self.indexed(args[0].shape[-1], drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == self._records:
             self._chose(drawn)
         elif is_draw and name in ("bernoulli", "bernoulli_") and drawn.numel() == 1:
@@ -302,6 +305,16 @@ class Silence:
             self._watch.elsewhere()
         else:
             self._chose(drawn)
+
+    def indexed(self, options: int, drawn: Any) -> None:
+        """Some of so many options are drawn at once: records, where there are as many."""
+        if options == self._records and (count := len(drawn)) > 1:
+            is_tensor = isinstance(drawn, Tensor)
+            seen = (
+                drawn.reshape(-1).tolist() if is_tensor or isinstance(drawn, np.ndarray) else map(id, drawn)
+            )
+            if len(set(seen)) < count:
+                self._watch.repeated(count)
 
     def _drawn_among(self, count: int) -> None:
         """So many may be what a sampler draws from, where there are not more of them than records."""

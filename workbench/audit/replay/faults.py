@@ -276,6 +276,12 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
     return [
         (
             "sampler",
+            "records are drawn with replacement: one may be in a batch several times, and moves it as often, "
+            "which the bounds of samples without replacement do not cover",
+            run.with_replacement,
+        ),
+        (
+            "sampler",
             "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
             "moves others in and out, or changes what all are read by (a vocabulary, say); or records are "
             "taken out before the draw, so that others get other random numbers",

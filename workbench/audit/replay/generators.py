@@ -27,15 +27,23 @@ from torch import Tensor
 
 from workbench.audit.replay.clipping import own_clipping
 
-NOISE, MEAN, UNIFORM, CHOICE, OTHER = "noise", "noise about a mean", "uniform", "choice", "other"
-"""What is drawn: noise about zero, or about the first argument; uniform numbers, as samplers draw too; an
-option by probabilities; and what no sampler draws. All else is an order, whole numbers or a state."""
+NOISE, MEAN, UNIFORM, CHOICE, INDEX, OTHER = (
+    "noise",
+    "noise about a mean",
+    "uniform",
+    "choice",
+    "index",
+    "other",
+)
+"""What is drawn: noise about zero, or about the first argument; uniform numbers, as samplers draw too;
+options; whole numbers; and what no sampler draws. All else is an order or a state."""
 
 _NUMPY: Mapping[str, str] = {
     **dict.fromkeys(("standard_normal", "randn"), NOISE),
     **dict.fromkeys(("normal", "laplace", "multivariate_normal"), MEAN),
     **dict.fromkeys(("random", "uniform", "rand", "random_sample", "ranf", "sample"), UNIFORM),
     "choice": CHOICE,
+    **dict.fromkeys(("integers", "randint"), INDEX),
     **dict.fromkeys(
         (
             *("exponential", "standard_exponential", "gumbel", "logistic", "geometric", "gamma"),
@@ -86,6 +94,9 @@ class Listener(Protocol):
 
     def chosen(self, options: int, drawn: Any) -> None:
         """Some of so many options are drawn, by probabilities that the code gives."""
+
+    def indexed(self, options: int, drawn: Any) -> None:
+        """Several of so many options are drawn at once."""
 
     def other(self, drawn: Any) -> Any:
         """Returns a draw that no sampler makes, or what stands for it."""
@@ -140,10 +151,22 @@ def _heard(role: str, weights_at: int, drawing: Callable[..., Any], args: Any, k
         weights = kwargs.get("p", kwargs.get("weights", kwargs.get("cum_weights", given)))
         if weights is not None:
             listener.chosen(len(weights) if hasattr(weights, "__len__") else 1, drawn)
+        options = kwargs.get("a", kwargs.get("population", args[0] if args else 0))
+        _indexed(listener, len(options) if hasattr(options, "__len__") else options, drawn)
+        return drawn
+    if role == INDEX:
+        ends = [end for end in (*args[:2], kwargs.get("low"), kwargs.get("high")) if end is not None]
+        _indexed(listener, ends[-1] if ends else 0, drawn)
         return drawn
     if role == UNIFORM:
         return listener.uniform(drawn)
     return listener.other(drawn) if role == OTHER else drawn
+
+
+def _indexed(listener: Listener, options: Any, drawn: Any) -> None:
+    """Tell of several whole numbers or options, in one row, of so many."""
+    if isinstance(options, int | np.integer) and np.ndim(drawn) == 1:
+        listener.indexed(int(options), drawn)
 
 
 class _AsTheirs(type):

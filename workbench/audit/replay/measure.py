@@ -57,9 +57,6 @@ from workbench.interfaces import BoolArray, FloatArray
 STRAIGHT = 1e-3
 """Two updates on copies of one record whose directions differ by less have no noise."""
 
-MOST_BENT = 0.1
-"""Updates that noise bends further are refused."""
-
 TURNED = 0.05
 """An update on copies that differs by more in any step, as where some steps are public, has noise."""
 
@@ -131,12 +128,6 @@ def measured(
 def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     own = own_runs(runs)
     a, b, noise, bend = own.a, own.b, own.noise, own.bend
-    if not bend <= MOST_BENT:
-        raise RefusedError(
-            "half of the noise, turned round, does not move the updates half as far back: something clips, "
-            "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
-            "clipping norm)"
-        )
     noise = replace(noise, gaps=gaps_of(a, b, noise) if noise.values and bend <= BENT else ())
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
@@ -204,6 +195,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=own.scores_repeat,
         public=len(runs.modes.public),
         follows=runs.modes.follows,
+        with_replacement=b.repeated >= b.steps,
         by_weights=runs.by_weights,
         wide=runs.modes.wide,
         bent=bend,

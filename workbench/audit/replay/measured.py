@@ -126,6 +126,7 @@ class Measured:
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         follows: Whether those follow what the measured one releases, rather than no record.
+        with_replacement: Whether records are drawn so that one may come twice.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
         wide: Whether all that is drawn after a step's gradients is taken for its noise.
         unmoved: Parameters whose gradients a record moves without noise, but whose weights no step moves.
@@ -197,6 +198,7 @@ class Measured:
     in_some_steps: bool = False
     public: int = 0
     follows: bool = False
+    with_replacement: bool = False
     by_weights: bool = False
     wide: bool = False
     coarse: bool = False

@@ -15,6 +15,9 @@ from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
 
+MOST_BENT = 0.1
+"""Updates that noise bends further are refused."""
+
 MOST_OPTIMIZERS = 4
 """Optimizers that are tried for the private one."""
 
@@ -69,6 +72,12 @@ def own_runs(runs: Runs) -> OwnRuns:
         if other.bend <= BENT and other.noise.is_where(own.noise):
             return other
     runs.modes, runs.noises = before, noises
+    if not own.bend <= MOST_BENT:
+        raise RefusedError(
+            "half of the noise, turned round, does not move the updates half as far back: something clips, "
+            "rescales or rounds them after the noise, or follows earlier noisy gradients (Adam's moments, a "
+            "clipping norm)"
+        )
     return own
 
 

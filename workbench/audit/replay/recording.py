@@ -103,6 +103,7 @@ class Recording:
         unheard: How often a global generator had moved by draws that replay does not hear; each also counts
             as elsewhere.
         has_single: Whether single uniform numbers are drawn, not so many as records between two steps.
+        repeated: How many places among the records were drawn at once, where some came twice.
         has_parts: Whether uniform numbers are drawn for half of the records or more, and are no sampler's.
         changes: Whether an optimizer's trained parameters change between its steps.
         last: Flat weights once the training is over, those of the last step.
@@ -139,6 +140,7 @@ class Recording:
     unheard: int = 0
     has_single: bool = False
     has_parts: bool = False
+    repeated: int = 0
     changes: bool = False
     moved: list[frozenset[int]] = field(default_factory=list)
     last: Tensor | None = None

@@ -351,6 +351,10 @@ class Watch:
         self._kept.has_parts = True
         self.elsewhere()
 
+    def repeated(self, count: int) -> None:
+        """So many records were drawn at once, some of them twice."""
+        self._kept.repeated += count
+
     def among(self, count: int) -> None:
         """So many coins, places of an order, or options were drawn at once."""
         self._kept.among = max(self._kept.among, count)
