@@ -143,7 +143,7 @@ def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> Non
 def test_steps_that_follow_from_records_are_not_taken_for_public(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('two_optimizers.py')}:{name}")
     assert isinstance(found, Replayed)
-    assert found.verdict.kind == "REFUTED"
+    assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
     assert found.faults[0].part == "side channel"
 
 
@@ -152,7 +152,7 @@ FOLLOWERS = {
     "with_generator_and_half_of_the_noise": ("REFUTED", "accountant"),
     "with_generator_of_members": ("UNDECIDED", "side channel"),
     "with_student": ("NOT_REFUTED", ""),
-    "with_student_of_members": ("REFUTED", "side channel"),
+    "with_student_of_members": ("UNDECIDED", "side channel"),
 }
 """Trainers of two optimizers, one of which is private: verdict, and the part at fault."""
 
@@ -713,7 +713,7 @@ class Counting:
         (lambda: np.random.randint(3, size=2), {"indexed": 1, "moved": 1}),  # noqa: NPY002
         (lambda: np.random.default_rng(1).permutation(3), {"uses": 1}),
         (lambda: stats.norm.rvs(size=3), {"numpy": 1, "moved": 1}),
-        (lambda: stats.laplace(0, 2).rvs(3, random_state=np.random.default_rng(1)), {"numpy": 1, "moved": 1}),
+        (lambda: stats.laplace(0, 2).rvs(3, random_state=np.random.default_rng(1)), {"uses": 1, "numpy": 1}),
         (lambda: np.random.RandomState(1).exponential(), {"uses": 1, "other": 1}),
     ],
 )

@@ -28,7 +28,7 @@ STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
 UNHELD = 30.0
-"""So many times as much as usual, and as the noise, is not what a record adds that is held to a norm."""
+"""A record that adds so many times the noise, and so many times what it usually adds, is held to no norm."""
 
 HELD = 0.05
 """A record that adds more than the loudest does by this share is not held by its norm."""
@@ -81,6 +81,7 @@ def faults_of(
             + (
                 " (there is other noise; if this was released with it, it is paid for elsewhere)"
                 * bool(run.elsewhere)
+                + " (that optimizer may have noise of its own, which pays for it)" * run.follows
             ),
         )
         for leak in run.leaks[:1]
@@ -472,10 +473,16 @@ def _not_held(run: Measured) -> Fault | None:
     """Says so where no norm holds what one record adds, as any clipping to one would."""
     added = run.added[np.isfinite(run.added) & (run.added > 0)]
     if added.size and float(added.max()) > UNHELD * max(float(np.median(added)), 1.0):
+        if not run.peak > UNHELD:
+            return Fault(
+                part="noise",
+                says=f"the noise of one step is {float(added.max() / np.median(added)):.3g} times smaller "
+                "beside what a record adds than that of most",
+            )
         return Fault(
             part="clip",
-            says=f"a record adds {float(added.max() / np.median(added)):.3g} times as much at one step as at "
-            "most others: nothing bounds there what it adds",
+            says=f"a record adds {run.peak:.3g} times as much at one step as at most others: nothing bounds "
+            "there what it adds",
         )
     least, most = run.loudest
     if not least > 0 or run.follows:  # A gradient of what follows is in the updates too.

@@ -231,6 +231,8 @@ def _of_scipy() -> Iterator[Any]:
 
     def telling(drawing: Callable[..., Any]) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:
+            if type(kwargs.get("random_state")) in (_Generator, _RandomState):
+                return drawing(*args, **kwargs)  # That one tells of it.
             drawn = _heard(NOISE, 0, drawing, args, kwargs)
             if (listener := _listener()) is not None:
                 listener.moved()

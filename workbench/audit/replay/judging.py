@@ -128,7 +128,7 @@ def judged(
     unfit = _unfit(run, sampler)
     lower, estimate, upper = _composed(run, claim, (sampler, sure), each, SPENT * error / 2)
     is_shown = _lacks_noise(run) and not run.depends
-    if (run.leaks and not run.elsewhere) or is_shown or run.repeats_noise:
+    if (run.leaks and not run.elsewhere and not run.follows) or is_shown or run.repeats_noise:
         lower = estimate = upper = math.inf
     elif unfit and (math.isfinite(lower) or run.depends):
         lower, estimate, upper = 0.0, math.nan, math.inf
@@ -421,7 +421,9 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "more than the updates follows gradients that the code reads before the step, where replay has "
             "not put the run's own yet, so that what else a record changes is not known"
         )
-    if run.elsewhere and (run.leaks or moves_all_a_little(run, sampler)):
+    if run.follows and run.leaks:
+        reasons.append("another optimizer's steps may read records and have noise of their own")
+    elif run.elsewhere and (run.leaks or moves_all_a_little(run, sampler)):
         reasons.append("what else reads the records may be paid for by the other noise that is drawn")
     seen, cells = int((run.present & run.compared).sum()), int(run.compared.sum())
     if run.tries and binom.sf(seen - 1, cells, sampler.upper) < MOVED_BY_CHANCE:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
-from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, copies, crafted, within_range
+from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, crafted, within_range
 from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
 from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
@@ -34,10 +34,9 @@ from workbench.audit.replay.noise import (
     is_told,
     noise_of,
     stretched,
-    turned,
     unseen_memory,
 )
-from workbench.audit.replay.own import RefusedError, UnknownNoiseError, own_runs
+from workbench.audit.replay.own import RefusedError, UnknownNoiseError, own_runs, require_known
 from workbench.audit.replay.reading import not_read
 from workbench.audit.replay.recording import Layout, Modes, Recording
 from workbench.audit.replay.runs import (
@@ -53,15 +52,6 @@ from workbench.audit.replay.runs import (
 from workbench.core.errors import InputError
 from workbench.core.streams import stream
 from workbench.interfaces import BoolArray, FloatArray
-
-STRAIGHT = 1e-3
-"""Two updates on copies of one record whose directions differ by less have no noise."""
-
-TURNED = 0.05
-"""An update on copies that differs by more in any step, as where some steps are public, has noise."""
-
-OTHER = 0.3
-"""Updates on copies that differ by more than this share of the noise have other noise besides."""
 
 ADDS_UP = 1e-3
 """Records that together move an update by what each does, but for this share: none changes another's part."""
@@ -131,7 +121,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
     noise = replace(noise, gaps=gaps_of(a, b, noise) if noise.values and bend <= BENT else ())
     _require_released(a, noise)
     depends = _depends(runs, a, b, noise)
-    _require_known(runs, a, noise)
+    other_noise = require_known(runs, a, noise)
     again = runs(number=1)
     is_same = difference(a, again) is None
     other = runs.still(a, 1) if noise.values and not noise.differs else None
@@ -198,6 +188,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         with_replacement=b.repeated >= b.steps,
         by_weights=runs.by_weights,
         wide=runs.modes.wide,
+        other=other_noise,
         bent=bend,
         coarse=_is_coarse(b),
         **shown,
@@ -315,44 +306,6 @@ def _require_released(a: Recording, noise: Noise) -> None:
         raise RefusedError(
             f"torch optimizers train {len(noisy):,} copies of the parameters, and {bare:,} of them have no "
             "noise in any step: replay does not know whether these leave the training"
-        )
-
-
-def _require_known(runs: Runs, a: Recording, noise: Noise) -> None:
-    """Refuse a training that has noise which is not recognised.
-
-    On copies of one record, updates of two seeds at equal weights, without the noise that is recognised, are
-    multiples of one gradient, whatever the sampler drew; other noise is not.
-
-    Raises:
-        RefusedError: they are not, or the training does not take copies and some parameters have no noise.
-    """
-    silent = noise.scale == 0
-    labels = {record["label"] for record in runs.records if record["label"] is not None}
-    # Code that counts the labels, or takes the largest, makes a smaller model of copies.
-    for kept in (set(), {max(labels)}, labels) if labels else (set(),):
-        records = copies(runs.records, kept)
-        try:
-            pair = [runs(records, forced=a, number=number, still=True) for number in (0, 1)]
-        except InputError:
-            continue
-        if any(run.layouts != a.layouts for run in pair):
-            continue
-        bare, noisy = turned(pair[0], pair[1], silent), turned(pair[0], pair[1], ~silent)
-        if bare is None or noisy is None or (kept and max(bare[0], noisy[0]) >= STRAIGHT):
-            continue
-        if bare[0] >= STRAIGHT or bare[2] >= TURNED or noisy[1] > OTHER * float(noise.scale.norm()):
-            count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
-            raise UnknownNoiseError(
-                f"on {count:,} parameters, updates on copies of one record point in different directions: "
-                "they have random numbers of a kind that replay does not know, or join records and cut them "
-                "anew"
-            )
-        return
-    if bool(silent.any()):
-        raise UnknownNoiseError(
-            f"no noise is recognised on {int(silent.sum()):,} parameters, and the training does not take "
-            "copies of one record, which would show whether there is noise that replay does not know"
         )
 
 
@@ -488,6 +441,7 @@ def _of_records(
         "sizes": sizes,
         # Of batches of one size, what is added to each update beside the records would count as theirs.
         "length": _length(deep, batches.lengths.usual),
+        "peak": _peak(deep),
         "groups": batches.lengths.groups,
         "loudest": batches.lengths.loudest,
         "louder": batches.lengths.louder,
@@ -519,6 +473,12 @@ def _leaks(
         return tuple(leaking), "", False
     keeping, too = not_read(runs, *own, states)
     return (), keeping[0].what if keeping else "", follows or too
+
+
+def _peak(deep: Sequence[Place]) -> float:
+    """What a record adds where it adds most, over what it adds at the median step that it is in."""
+    moved = [radius(at.raw[:, :, step]) for at in deep for step in np.flatnonzero(at.present)]
+    return max(moved) / float(np.median(moved)) if moved and np.median(moved) > 0 else math.nan
 
 
 def _length(deep: Sequence[Place], alone: float) -> float:

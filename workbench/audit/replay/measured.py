@@ -126,6 +126,8 @@ class Measured:
         scores_repeat: Whether equal runs give equal scores; otherwise scores tell nothing of a record.
         public: Optimizers whose steps were the same on other records, and are not among `steps`.
         follows: Whether those follow what the measured one releases, rather than no record.
+        other: How much noise may be missed where only what is drawn after the gradients counts, over that.
+        peak: What a record adds to updates where it adds most, over what it adds at the median step.
         with_replacement: Whether records are drawn so that one may come twice.
         by_weights: Whether steps were read by the weights, and lengths are in their units (`WeightsWatch`).
         wide: Whether all that is drawn after a step's gradients is taken for its noise.
@@ -199,6 +201,8 @@ class Measured:
     public: int = 0
     follows: bool = False
     with_replacement: bool = False
+    other: float = 0.0
+    peak: float = math.nan
     by_weights: bool = False
     wide: bool = False
     coarse: bool = False
@@ -222,7 +226,8 @@ class Measured:
     def noise_factor(self, error: float) -> tuple[float, float]:
         """Between what multiples of the estimated noise the true one lies, with error probability `error`."""
         n = max(self.noise_values, 1)
-        return math.sqrt(n / chi2.ppf(1 - error / 2, n)), math.sqrt(n / chi2.ppf(error / 2, n))
+        low, high = math.sqrt(n / chi2.ppf(1 - error / 2, n)), math.sqrt(n / chi2.ppf(error / 2, n))
+        return low, high * math.hypot(1.0, self.other)
 
 
 @dataclass(frozen=True)

@@ -220,10 +220,12 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
 def _zeros_by_chance(a: Recording, b: Recording, noisy: Tensor) -> int:
     """How many values of noise on a grid may be 0 by chance; 0 where the smallest ones are on none.
 
-    Near 0 each multiple of the grid's width is as likely as 0 is.
+    Near 0 each multiple of the grid's width is about as likely as 0 is. Those values count which would be
+    gaps if they were 0: of coordinates that no record moves in their step.
     """
-    pairs = zip(a.gradients, b.gradients, strict=True)
+    pairs = list(zip(a.gradients, b.gradients, strict=True))
     sizes = torch.cat([(one - other)[noisy].abs() for one, other in pairs]).double()
+    alone = torch.cat([one[noisy & (other == 0)].abs() for one, other in pairs]).double()
     sizes = sizes[sizes > 0]
     if len(sizes) <= SMALLEST:
         return 0
@@ -235,7 +237,7 @@ def _zeros_by_chance(a: Recording, b: Recording, noisy: Tensor) -> int:
     if float((multiples - multiples.round()).abs().max()) > ON_GRID:
         return 0
     farthest = round(float(multiples[-1]))
-    each = int((sizes < (farthest + 0.5) * width).sum()) / (2 * farthest)
+    each = int(((alone > 0) & (alone < (farthest + 0.5) * width)).sum()) / (2 * farthest)
     return int(poisson.ppf(1 - RARE, each))
 
 
@@ -312,7 +314,7 @@ def bent(a: Recording, turned: Recording, b: Recording) -> float:
     return max(found)
 
 
-def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float, float] | None:
+def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float, float, float] | None:
     """How far two runs on copies of one record, at equal weights, are from updating in one direction.
 
     Without randomness but the sampler's, every update is a multiple of the record's gradient.
@@ -322,8 +324,8 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
 
     Returns:
         The part of one update that is orthogonal to the other's, over its norm and as it is, each the
-        smallest over the steps; and the former's largest, over steps whose updates are no rounding. None
-        where no step has numbers.
+        smallest over the steps; the former's largest, over steps whose updates are no rounding; and the
+        latter's largest. None where no step has numbers.
     """
     found: list[tuple[float, float]] = []
     sizes: list[float] = []
@@ -343,7 +345,8 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
     if not found:
         return None
     largest = max(part for (part, _), size in zip(found, sizes, strict=True) if size >= SMALL * max(sizes))
-    return min(part for part, _ in found), min(length for _, length in found), largest
+    lengths = [length for _, length in found]
+    return min(part for part, _ in found), min(lengths), largest, max(lengths)
 
 
 def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:

@@ -10,13 +10,25 @@ import torch
 from workbench.audit.replay.crafts import copies
 from workbench.audit.replay.leaks import OTHERS, difference, different, other_tensor
 from workbench.audit.replay.measured import BENT, SCORES
-from workbench.audit.replay.noise import Noise, bent, noise_of
+from workbench.audit.replay.noise import Noise, bent, noise_of, turned
 from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
 
 MOST_BENT = 0.1
 """Updates that noise bends further are refused."""
+
+KEPT = 0.9
+"""Share of the noise with all draws that is left without those for a batch, at least."""
+
+STRAIGHT = 1e-3
+"""Two updates on copies of one record whose directions differ by less have no noise."""
+
+TURNED = 0.05
+"""An update on copies that differs by more in any step, as where some steps are public, has noise."""
+
+OTHER = 0.3
+"""Updates on copies that differ by more than this share of the noise have other noise besides."""
 
 MOST_OPTIMIZERS = 4
 """Optimizers that are tried for the private one."""
@@ -54,8 +66,9 @@ def own_runs(runs: Runs) -> OwnRuns:
 
     Steps are those of torch optimizers; where these are not all that moves the weights, what moves these.
     Where the updates are not linear in what is drawn in the shape of a parameter, some of it may be for a
-    batch that has this shape too: then that counts which is drawn after the gradients of a step, if updates
-    are linear in it and have the noise that they had.
+    batch that has this shape too: then that counts which is drawn after the last gradient of a step, if
+    updates are linear in it and have nearly as much noise as with all of it. What this misses is looked for
+    on copies of one record, and paid for (`Measured.other`).
 
     Raises:
         RefusedError: the training cannot be replayed.
@@ -69,7 +82,8 @@ def own_runs(runs: Runs) -> OwnRuns:
     runs.modes, runs.noises = Modes(late=True), {}
     with suppress(RefusedError, InputError):
         other = _own_runs(runs)
-        if other.bend <= BENT and other.noise.is_where(own.noise):
+        is_whole = float(other.noise.scale.norm()) > KEPT * float(own.noise.scale.norm())
+        if other.bend <= BENT and other.noise.is_where(own.noise) and is_whole:
             return other
     runs.modes, runs.noises = before, noises
     if not own.bend <= MOST_BENT:
@@ -236,3 +250,54 @@ def _quietened(runs: Runs, a: Recording, quiet: frozenset[int]) -> Recording | N
     runs.modes = replace(runs.modes, quiet=quiet)
     found = runs(forced=a, like=a)
     return found if difference(a, found, gradients=False) is None else None
+
+
+def require_known(runs: Runs, a: Recording, noise: Noise) -> float:
+    """Refuse a training that has noise which is not recognised.
+
+    On copies of one record, updates of two seeds at equal weights, without the noise that is recognised, are
+    multiples of one gradient, whatever the sampler drew; other noise is not.
+
+    Returns:
+        Where only what is drawn after the gradients counts as noise, by how much of the noise such updates
+        are apart: augmentation, or noise that is missed. 0 otherwise.
+
+    Raises:
+        RefusedError: they are not, or the training does not take copies and some parameters have no noise.
+    """
+    silent = noise.scale == 0
+    labels = {record["label"] for record in runs.records if record["label"] is not None}
+    # Code that counts the labels, or takes the largest, makes a smaller model of copies.
+    for kept in (set(), {max(labels)}, labels) if labels else (set(),):
+        records = copies(runs.records, kept)
+        try:
+            pair = [runs(records, forced=a, number=number, still=True) for number in (0, 1)]
+        except InputError:
+            continue
+        if any(run.layouts != a.layouts for run in pair):
+            continue
+        bare, noisy = turned(pair[0], pair[1], silent), turned(pair[0], pair[1], ~silent)
+        if bare is None or noisy is None or (kept and bare[0] >= STRAIGHT):
+            continue
+        if kept and noisy[0] >= STRAIGHT and not runs.modes.late:
+            continue
+        size, aside = float(noise.scale.norm()), noisy[3] if runs.modes.late else noisy[1]
+        if bare[0] >= STRAIGHT or bare[2] >= TURNED or aside > OTHER * size:
+            count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
+            raise UnknownNoiseError(
+                f"on {count:,} parameters, updates on copies of one record point in different directions: "
+                "they have random numbers of a kind that replay does not know, or join records and cut them "
+                "anew"
+            )
+        return aside / size if runs.modes.late and size else 0.0
+    if runs.modes.late:
+        raise UnknownNoiseError(
+            "the training does not take copies of one record, which would show whether all noise is drawn "
+            "after the last gradient of a step"
+        )
+    if bool(silent.any()):
+        raise UnknownNoiseError(
+            f"no noise is recognised on {int(silent.sum()):,} parameters, and the training does not take "
+            "copies of one record, which would show whether there is noise that replay does not know"
+        )
+    return 0.0

@@ -162,6 +162,9 @@ class Runs:
             keeps_noises=number not in self.noises,
         )
         made.number = number
+        for step, (found, expected) in enumerate(zip(made.computed, computed, strict=False)):
+            if found != expected and step < len(made.draws):
+                made.draws[step] = hash((made.draws[step], found))  # Its noise may be told otherwise.
         if self.by_weights and forced is not None and most is None and made.steps != forced.steps:
             raise UnequalStepsError("steps are read by the weights, and one without noise moves none")
         if made.noises:
