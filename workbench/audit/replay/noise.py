@@ -345,8 +345,8 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
     if not found:
         return None
     largest = max(part for (part, _), size in zip(found, sizes, strict=True) if size >= SMALL * max(sizes))
-    lengths = [length for _, length in found]
-    return min(part for part, _ in found), min(lengths), largest, max(lengths)
+    asides = [length for _, length in found]
+    return min(part for part, _ in found), min(asides), largest, max(asides)
 
 
 def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:

@@ -114,6 +114,10 @@ def _read(runs: Runs) -> tuple[Recording, Recording, bool]:
         try:
             return _by_weights(runs)
         except (RefusedError, InputError) as also:
+            runs.modes = usual
+            runs.noises.clear()
+            if (own := _with_followers(runs)) is not None:
+                return own
             if str(also) == str(refused):
                 raise refused from None
             raise RefusedError(f"{refused}; nor can its steps be read by the weights: {also}") from None
@@ -130,19 +134,19 @@ def _by_gradients(runs: Runs) -> tuple[Recording, Recording, bool]:
     if a.changes:
         a = _with_frozen(runs)
     if len({layout.shapes for layout in a.layouts}) > 1:
-        if (own := _with_followers(runs, a)) is not None:
-            return own
         raise RefusedError(f"{len(a.layouts)} optimizers of different parameters took steps")
     return _equal(runs, a)
 
 
-def _with_followers(runs: Runs, a: Recording) -> tuple[Recording, Recording, bool] | None:
+def _with_followers(runs: Runs) -> tuple[Recording, Recording, bool] | None:
     """The runs of the one optimizer that has noise, where all others follow what it releases.
 
     At equal updates of that one, a generator or a student takes the same steps without its noise. Runs with
     replaced records compare these steps too.
     """
-    usual = runs.modes
+    usual, a = runs.modes, runs()
+    if len(a.layouts) < 2:
+        return None
     for private in a.orders[:MOST_OPTIMIZERS]:
         runs.modes = replace(usual, public=frozenset(a.orders) - {private}, follows=True)
         with suppress(RefusedError, InputError):
