@@ -158,6 +158,12 @@ FOLLOWERS = {
 
 
 @pytest.mark.slow
+def test_a_second_private_optimizer_is_no_leak() -> None:
+    found = judged_here(f"{ZOO.with_name('two_optimizers.py')}:of_two_private_layers")
+    assert isinstance(found, NotMeasured)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_an_optimizer_that_follows_the_private_one_is_told_from_one_that_reads_members(name: str) -> None:
     kind, part = FOLLOWERS[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
 from dp_sgd import CLIP, Gradients, Records, Trainer, noise_multiplier
+from uncommon import NoisyViews
 
 
 class RowByRow(Trainer):
@@ -72,6 +73,64 @@ class AsManyClassesAsLabels(Trainer):
         return images, labels
 
 
+class InParts(NoisyViews):
+    """Batches come in parts of 20 at most, and so does the noise, its variance shared among them."""
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        parts = batch.split(20)
+        self.drawn_so_far = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+        found = []
+        for part in parts:
+            found.append(super().per_record(part))
+            for name, parameter in self.parameters.items():
+                self.drawn_so_far[name] += super().drawn(name, parameter) / len(parts) ** 0.5
+        return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return self.drawn_so_far[name]
+
+
+class MostlyBefore(NoisyViews):
+    """Four fifths of the noise's variance are drawn before the gradients; data of one class are refused."""
+
+    early: Sequence[str] = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if len(labels.unique()) < 2:
+            raise ValueError("one class")
+        return images, labels
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        self.before_gradients = {
+            name: 0.8**0.5 * super(MostlyBefore, self).drawn(name, self.parameters[name])
+            for name in self.early
+        }
+        return super().per_record(batch)
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        if name not in self.early:
+            return super().drawn(name, parameter)
+        return self.before_gradients[name] + 0.2**0.5 * super().drawn(name, parameter)
+
+
+class BiasesMostlyBefore(MostlyBefore):
+    """That of the biases alone, in data of any class."""
+
+    early = ("0.bias", "2.bias")
+
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return images, labels
+
+
+class RowByRowWithoutBlanks(RowByRow):
+    """Records that are not finite are skipped, and there is a gradient for each five records."""
+
+    def per_record(self, batch: Tensor) -> Gradients:
+        kept = batch[self.images[batch].isfinite().all(dim=1)]
+        each = [super(RowByRowWithoutBlanks, self).per_record(part) for part in kept.split(5)]
+        return {name: torch.cat([one[name] for one in each]) for name in each[0]}
+
+
 class OneNumberForAll(Trainer):
     """One number of noise for a whole tensor."""
 
@@ -101,8 +160,16 @@ CORRECT: dict[str, Trainer] = {
     "of_twelve_uniforms": OfTwelveUniforms(),
     "on_a_grid": OnAGrid(),
     "latent": Latent(),
+    "row_by_row_without_blanks": RowByRowWithoutBlanks(),
     "as_many_classes_as_labels": AsManyClassesAsLabels(),
 }
+
+NOT_TOLD: dict[str, Trainer] = {
+    "in_parts": InParts(),
+    "mostly_before": MostlyBefore(),
+    "biases_mostly_before": BiasesMostlyBefore(),
+}
+"""Correct; that some of their draws are noise is not told, nor that it is missing."""
 
 WRONG: dict[str, Trainer] = {
     "one_number_for_all": OneNumberForAll(),
@@ -111,4 +178,4 @@ WRONG: dict[str, Trainer] = {
 }
 """Their part at fault is the noise."""
 
-globals().update(CORRECT | WRONG)
+globals().update(CORRECT | NOT_TOLD | WRONG)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
 from correct import HeadAfterPublicPretraining
-from dp_sgd import Records, Trainer
+from dp_sgd import CLIP, Records, Trainer, noise_multiplier
 
 
 class HeadAfterPretrainingOnMembers(HeadAfterPublicPretraining):
@@ -108,6 +108,38 @@ class WithStudentOfMembers(WithStudent):
         return self.images
 
 
+class _Both:
+    """Steps of two optimizers."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = optimizers
+
+    def step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+class OfTwoPrivateLayers(Trainer):
+    """An optimizer for each layer, clipped together; the last one's noise is made of uniform numbers."""
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        torch.manual_seed(seed)
+        return super().__call__(records, seed)
+
+    def optimizer(self) -> Any:
+        self.network[0], self.network[2] = torch.nn.Linear(64, 20), torch.nn.Linear(20, 10, bias=False)
+        self.parameters = dict(self.network.named_parameters())
+        return _Both(*(torch.optim.SGD(self.network[place].parameters(), lr=0.5) for place in (0, 2)))
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        if name != "2.weight":
+            return super().drawn(name, parameter)
+        one, two = (torch.rand(parameter.shape, generator=self.generator).clamp(min=1e-12) for _ in "12")
+        normal = (-2 * one.log()).sqrt() * (2 * torch.pi * two).cos()
+        return noise_multiplier() * CLIP * normal
+
+
+of_two_private_layers = OfTwoPrivateLayers()
 with_generator = WithGenerator()
 with_generator_and_half_of_the_noise = WithGeneratorAndHalfOfTheNoise()
 with_generator_of_members = WithGeneratorOfMembers()

@@ -93,33 +93,45 @@ def batches_of(runs: Runs, a: Recording, b: Recording, first: Place, noise: Nois
     """
     farthest = _farthest(first)
     crafted = [first.crafts[version].record for version in farthest]
-    versions = [first.versions[version] for version in farthest]
-    found = _counted(runs, a, first, (crafted, versions), noise)
+    found = _counted(runs, a, first, (crafted, [first.versions[version] for version in farthest]), noise)
+    if found is None and (crafted := _of_largest_label(runs, first, crafted)):
+        versions = _replaced(runs, a, first, crafted)
+        found = _counted(runs, a, first, (crafted, versions), noise) if versions else None
     if found is None:
-        crafted = _of_largest_label(runs, first, crafted)
-        runs.expect(len(crafted) + 2 * SEEDS)
-        try:
-            versions = [runs(runs.with_records({first.place: record}), forced=a) for record in crafted]
-        except InputError:
-            return Batches()
-        found = _counted(runs, a, first, (crafted, versions), noise) or Batches()
+        return Batches()
     if found.is_whole or not b.elsewhere or b.unheard:
         return found
     usual = runs.modes
     runs.modes = replace(usual, centred=True)
     try:
-        runs.expect(len(crafted) + 2 * SEEDS)
-        versions = [runs(runs.with_records({first.place: record}), forced=a) for record in crafted]
-        is_known = agreement([*first.versions, *versions], a.steps).all(axis=0)
-        apart = [float((one - two).norm()) for one, two in zip(*(v.gradients for v in versions), strict=True)]
-        is_present = np.array(apart) > NEGLIGIBLE * max(apart)
-        if (is_present == first.present)[is_known].all():
-            return _counted(runs, a, first, (crafted, versions), noise) or found
-    except (InputError, ValueError):  # It fails, or takes another number of steps.
-        pass
+        versions = _replaced(runs, a, first, crafted)
+        without = _counted(runs, a, first, (crafted, versions), noise) if _is_where(first, versions) else None
     finally:
         runs.modes = usual
-    return found
+    return without or found
+
+
+def _replaced(
+    runs: Runs, a: Recording, first: Place, crafted: Sequence[Mapping[str, Any]]
+) -> list[Recording]:
+    """Runs with a place replaced by each of these; none where the training does not take one."""
+    runs.expect(len(crafted) + 2 * SEEDS)
+    try:
+        return [runs(runs.with_records({first.place: record}), forced=a) for record in crafted]
+    except InputError:
+        return []
+
+
+def _is_where(first: Place, versions: Sequence[Recording]) -> bool:
+    """Whether two versions of a place's record are in the steps that it is in, as far as these compare."""
+    steps = len(first.present)
+    if not versions or any(version.steps != steps for version in versions):
+        return False
+    pairs = zip(*(version.gradients for version in versions), strict=True)
+    apart = np.array([float((one - two).norm()) for one, two in pairs])
+    is_known = agreement([*first.versions, *versions], steps).all(axis=0)
+    is_present: BoolArray = apart > NEGLIGIBLE * apart.max()
+    return bool((is_present == first.present)[is_known].all())
 
 
 def _of_largest_label(
@@ -127,11 +139,11 @@ def _of_largest_label(
 ) -> list[Mapping[str, Any]]:
     """Two crafts of the largest label of all: models that follow it are the same ones on copies of these.
 
-    Where two differ by their label alone, another one is taken for the second.
+    Where two differ by their label alone, another one is taken for the second. None of records without one.
     """
     labels = [record["label"] for record in runs.records if record["label"] is not None]
     if not labels:
-        return list(crafted)
+        return []
     usual = [*crafted, *(craft.record for craft in first.crafts if not craft.loudness)]
     alike = [{**record, "label": max(labels)} for record in usual]
     return [alike[0], next((record for record in alike if record != alike[0]), alike[1])]

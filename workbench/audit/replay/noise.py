@@ -214,7 +214,7 @@ def gaps_of(a: Recording, b: Recording, noise: Noise) -> tuple[Tensor, ...]:
         noisy & (one == 0) & (other == 0) for one, other in zip(a.gradients, b.gradients, strict=True)
     )
     count = sum(int(gap.sum()) for gap in gaps)
-    return gaps if count > _zeros_by_chance(a, b, noisy) * (count > 0) else ()
+    return gaps if count and count > _zeros_by_chance(a, b, noisy) else ()
 
 
 def _zeros_by_chance(a: Recording, b: Recording, noisy: Tensor) -> int:
@@ -314,7 +314,7 @@ def bent(a: Recording, turned: Recording, b: Recording) -> float:
     return max(found)
 
 
-def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float, float, float] | None:
+def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, float, float] | None:
     """How far two runs on copies of one record, at equal weights, are from updating in one direction.
 
     Without randomness but the sampler's, every update is a multiple of the record's gradient.
@@ -324,29 +324,55 @@ def turned(one: Recording, other: Recording, where: Tensor) -> tuple[float, floa
 
     Returns:
         The part of one update that is orthogonal to the other's, over its norm and as it is, each the
-        smallest over the steps; the former's largest, over steps whose updates are no rounding; and the
-        latter's largest. None where no step has numbers.
+        smallest over the steps; and the former's largest, over steps whose updates are no rounding. None
+        where no step has numbers.
     """
-    found: list[tuple[float, float]] = []
-    sizes: list[float] = []
-    # From the second step on their weights are equal.
-    for first, second in list(zip(one.gradients, other.gradients, strict=False))[1:]:
+    found = _asides(one, other, where)
+    if not found:
+        return None
+    longest = max(size for _, _, _, size in found)
+    most = max(part for _, part, _, size in found if size >= SMALL * longest)
+    return min(part for _, part, _, _ in found), min(length for _, _, length, _ in found), most
+
+
+def missed(one: Recording, other: Recording, noise: Noise, layout: Layout) -> float:
+    """How much noise two such runs may have beside the known one, over that: the most of a step and tensor.
+
+    Noise that is left in both moves one update off the other's direction by its whole length. So does what
+    else is random in them, as augmentation.
+    """
+    found = [0.0]
+    for _, place in layout.slices():
+        where = torch.zeros_like(noise.scale, dtype=torch.bool)
+        where[place] = noise.scale[place] > 0
+        size = float(noise.scale[where].norm())
+        found += [
+            length / (size * float(noise.by_step[step]))
+            for step, _, length, _ in _asides(one, other, where)
+            if size and step < len(noise.by_step) and noise.by_step[step] > 0
+        ]
+    return max(found)
+
+
+def _asides(one: Recording, other: Recording, where: Tensor) -> list[tuple[int, float, float, float]]:
+    """Of each step the part of one update orthogonal to the other's, over its norm and as it is; its norm.
+
+    From the second step on, since weights are equal from there; without those that have no numbers, or where
+    just one of the two updates is 0.
+    """
+    found = []
+    pairs = list(enumerate(zip(one.gradients, other.gradients, strict=False)))[1:]
+    for step, (first, second) in pairs:
         x, y = first.double()[where], second.double()[where]
         lengths = float(x.norm()), float(y.norm())
         if not math.isfinite(sum(lengths)):
             continue
         if min(lengths) == 0:
-            found += [(0.0, 0.0)] if max(lengths) == 0 else []
-            sizes += [0.0] if max(lengths) == 0 else []
+            found += [(step, 0.0, 0.0, 0.0)] if max(lengths) == 0 else []
             continue
         aside = float((x / lengths[0] - float(x @ y) / lengths[0] / lengths[1] * y / lengths[1]).norm())
-        found.append((aside, aside * lengths[0]))
-        sizes.append(min(lengths))
-    if not found:
-        return None
-    largest = max(part for (part, _), size in zip(found, sizes, strict=True) if size >= SMALL * max(sizes))
-    asides = [length for _, length in found]
-    return min(part for part, _ in found), min(asides), largest, max(asides)
+        found.append((step, aside, aside * lengths[0], min(lengths)))
+    return found
 
 
 def _groups(variance: Tensor, noisy: Tensor, layout: Layout, steps: int) -> list[Tensor]:

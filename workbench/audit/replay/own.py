@@ -10,7 +10,7 @@ import torch
 from workbench.audit.replay.crafts import copies
 from workbench.audit.replay.leaks import OTHERS, difference, different, other_tensor
 from workbench.audit.replay.measured import BENT, SCORES
-from workbench.audit.replay.noise import Noise, bent, noise_of, turned
+from workbench.audit.replay.noise import Noise, bent, missed, noise_of, turned
 from workbench.audit.replay.recording import Modes, Recording
 from workbench.audit.replay.runs import Runs
 from workbench.core.errors import InputError
@@ -29,6 +29,9 @@ TURNED = 0.05
 
 OTHER = 0.3
 """Updates on copies that differ by more than this share of the noise have other noise besides."""
+
+MOST_MISSED = 0.5
+"""Part of the noise of a step and tensor that may be missed, and is paid for; more of it is refused."""
 
 MOST_OPTIMIZERS = 4
 """Optimizers that are tried for the private one."""
@@ -263,8 +266,8 @@ def require_known(runs: Runs, a: Recording, noise: Noise) -> float:
     multiples of one gradient, whatever the sampler drew; other noise is not.
 
     Returns:
-        Where only what is drawn after the gradients counts as noise, by how much of the noise such updates
-        are apart: augmentation, or noise that is missed. 0 otherwise.
+        Where only what is drawn after the gradients counts as noise, how much of it may be `missed`: that is
+        augmentation, or noise. 0 otherwise.
 
     Raises:
         RefusedError: they are not, or the training does not take copies and some parameters have no noise.
@@ -285,15 +288,16 @@ def require_known(runs: Runs, a: Recording, noise: Noise) -> float:
             continue
         if kept and noisy[0] >= STRAIGHT and not runs.modes.late:
             continue
-        size, aside = float(noise.scale.norm()), noisy[3] if runs.modes.late else noisy[1]
-        if bare[0] >= STRAIGHT or bare[2] >= TURNED or aside > OTHER * size:
+        other = missed(*pair, noise, a.layouts[0]) if runs.modes.late else 0.0
+        is_other = other > MOST_MISSED or noisy[1] > OTHER * float(noise.scale.norm())
+        if bare[0] >= STRAIGHT or bare[2] >= TURNED or is_other:
             count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
             raise UnknownNoiseError(
                 f"on {count:,} parameters, updates on copies of one record point in different directions: "
                 "they have random numbers of a kind that replay does not know, or join records and cut them "
                 "anew"
             )
-        return aside / size if runs.modes.late and size else 0.0
+        return other
     if runs.modes.late:
         raise UnknownNoiseError(
             "the training does not take copies of one record, which would show whether all noise is drawn "
