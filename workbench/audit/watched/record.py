@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,7 +44,6 @@ from workbench.core.arguments import number, whole_number
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.execution.engine import versions
 from workbench.interfaces import Claim, Released
-from workbench.training.devices import wide_dtype
 
 FLUSH_SECONDS = 1.0
 """A step's line is written at most so long after it, or before the next step if that comes later."""
@@ -152,7 +152,7 @@ class Watch:
         self._batches = BatchCounter(parameters)
         self._draws = DrawCounter(parameters)
         self._beyond = Beyond(self._inner, parameters)
-        self._waiting: list[tuple[dict[str, Any], Tensor | None]] = []
+        self._waiting: list[tuple[dict[str, Any], Sequence[Tensor]]] = []
         self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
         self._written = 0.0
@@ -193,7 +193,8 @@ class Watch:
             if self._private is not None:
                 self._batches.follow(self._private, is_clipping=True)
         gradients = [p.grad for p in _parameters(optimizer) if p.grad is not None]
-        norm = _norm(gradients)
+        with torch.no_grad():
+            norms = _norms(gradients)
         batch, counted = self._batches.taken()
         values = sum(g._nnz() if g.is_sparse else g.numel() for g in gradients)
         draws, std = self._draws.taken(values)
@@ -210,7 +211,7 @@ class Watch:
             **_settings(self._private),
             "beyond": self._beyond.seen,
         }
-        self._waiting.append((seen, norm))
+        self._waiting.append((seen, norms))
         now = time.perf_counter()
         if now - self._written > FLUSH_SECONDS or len(self._waiting) >= MOST_WAITING:
             self._flush()
@@ -222,11 +223,11 @@ class Watch:
 
     def _flush(self) -> None:
         """Write the lines that wait."""
-        numbers = iter(_numbers([norm for _, norm in self._waiting if norm is not None]))
-        fresh = [
-            Step(**seen, norm=None if norm is None else _finite(next(numbers)))
-            for seen, norm in self._waiting
-        ]
+        numbers = iter(_numbers([norm for _, norms in self._waiting for norm in norms]))
+        fresh = []
+        for seen, norms in self._waiting:
+            norm = _finite(math.hypot(*islice(numbers, len(norms)))) if norms else None
+            fresh.append(Step(**seen, norm=norm))
         self._waiting.clear()
         self.steps += fresh
         if self._writer is not None and fresh:
@@ -472,19 +473,11 @@ def _settings(private: Any) -> dict[str, float]:
     return {"noise_multiplier": noise, "clip": clip, "divisor": divisor} if is_usable else {}
 
 
-@torch.no_grad()
-def _norm(gradients: Sequence[Tensor]) -> Tensor | None:
-    """Euclidean norm of all, in 32 bits at least; on their device, so that nothing waits for it."""
-    if not gradients:
-        return None
+def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Euclidean norm of each, in 32 bits at least; on their device, so that nothing waits for it."""
     dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in dense]
-    norms: Sequence[Tensor] = torch._foreach_norm(wide)
-    first = norms[0]
-    if any(norm.dtype != first.dtype or norm.device != first.device for norm in norms):
-        norms = [norm.to(first.device, wide_dtype(first.device)) for norm in norms]
-    whole: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)), dtype=wide_dtype(first.device))
-    return whole
+    return torch._foreach_norm(wide) if wide else ()
 
 
 def _numbers(scalars: Sequence[Tensor]) -> list[float]:
