@@ -116,7 +116,10 @@ def right() -> dict[str, tuple[str, Any]]:
         **{name: ("correct", trainer) for name, trainer in correct.TRAINERS.items()},
         **{name: ("by_hand", trainer) for name, trainer in (by_hand.CORRECT | by_hand.REFUSED).items()},
         **{name: ("kept_otherwise", getattr(kept_otherwise, name)) for name in kept_otherwise.KINDS},
-        **{name: ("of_any_shape", trainer) for name, trainer in of_any_shape.CORRECT.items()},
+        **{
+            name: ("of_any_shape", trainer)
+            for name, trainer in (of_any_shape.CORRECT | of_any_shape.NOT_TOLD).items()
+        },
         **{name: ("made_differently", trainer) for name, trainer in made_differently.TRAINERS.items()},
     }
 

@@ -27,6 +27,7 @@ from workbench.accounting import Composed, Gaussian, SubsampledGaussian, epsilon
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
+from workbench.audit.replay.draws import Silence
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
 from workbench.audit.replay.measured import NotMeasured
@@ -35,6 +36,7 @@ from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
 from workbench.audit.replay.runs import Place, Runs, agreement, radius
 from workbench.audit.replay.sampler import Sampler, sampler_of
+from workbench.audit.replay.watching import Watch
 from workbench.cli.app import main
 from workbench.core.errors import InputError
 
@@ -147,6 +149,8 @@ def test_steps_that_follow_from_records_are_not_taken_for_public(name: str) -> N
     assert found.faults[0].part == "side channel"
 
 
+RECORD = {"id": "a"}
+
 FOLLOWERS = {
     "with_generator": ("NOT_REFUTED", ""),
     "with_generator_and_half_of_the_noise": ("REFUTED", "accountant"),
@@ -155,6 +159,24 @@ FOLLOWERS = {
     "with_student_of_members": ("UNDECIDED", "side channel"),
 }
 """Trainers of two optimizers, one of which is private: verdict, and the part at fault."""
+
+
+@pytest.mark.parametrize(
+    ("drawn", "repeated"),
+    [
+        (torch.tensor([1, 2, 1]), 3),
+        (np.array([1, 2, 3]), 0),
+        ([700, 699, 700], 3),
+        ([{"id": "a"}, {"id": "a"}], 0),
+        ([RECORD, RECORD], 2),
+        ([5], 0),
+    ],
+)
+def test_records_drawn_with_replacement_are_counted(drawn: Any, repeated: int) -> None:
+    for options, expected in ((8, repeated), (9, 0)):
+        kept = Recording()
+        Silence(Watch(kept, None, None), frozenset(), frozenset(), 8).indexed(options, drawn)
+        assert kept.repeated == expected
 
 
 @pytest.mark.slow

@@ -308,13 +308,15 @@ class Silence:
 
     def indexed(self, options: int, drawn: Any) -> None:
         """Some of so many options are drawn at once: records, where there are as many."""
-        if options == self._records and (count := len(drawn)) > 1:
-            is_tensor = isinstance(drawn, Tensor)
-            seen = (
-                drawn.reshape(-1).tolist() if is_tensor or isinstance(drawn, np.ndarray) else map(id, drawn)
-            )
-            if len(set(seen)) < count:
-                self._watch.repeated(count)
+        if options != self._records or len(drawn) < 2:
+            return
+        seen = drawn.tolist() if isinstance(drawn, Tensor | np.ndarray) else drawn
+        try:
+            different = len(set(seen))
+        except TypeError:  # Records themselves.
+            different = len(set(map(id, seen)))
+        if different < len(seen):
+            self._watch.repeated(len(seen))
 
     def _drawn_among(self, count: int) -> None:
         """So many may be what a sampler draws from, where there are not more of them than records."""

@@ -288,7 +288,7 @@ def require_known(runs: Runs, a: Recording, noise: Noise) -> float:
             continue
         if kept and noisy[0] >= STRAIGHT and not runs.modes.late:
             continue
-        other = missed(*pair, noise, a.layouts[0]) if runs.modes.late else 0.0
+        other = missed(pair[0], pair[1], noise, a.layouts[0]) if runs.modes.late else 0.0
         is_other = other > MOST_MISSED or noisy[1] > OTHER * float(noise.scale.norm())
         if bare[0] >= STRAIGHT or bare[2] >= TURNED or is_other:
             count = int((silent if max(bare[0], bare[2]) >= STRAIGHT else ~silent).sum())
