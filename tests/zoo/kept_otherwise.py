@@ -463,7 +463,7 @@ KINDS = {
     "fast_biases": "UNDECIDED",
     "five_sums_used_twice": "UNDECIDED",
     "along_by_uniforms": "depend on other random numbers",
-    "along_by_scipy": "depend on other random numbers",
+    "along_by_scipy": "UNDECIDED",
     "rate_by_losses": "UNDECIDED",
     "sums_used_again": "UNDECIDED",
     "ridge": "UNDECIDED",
