@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.pld import PLDAccountant
+from scipy import stats
 
 from workbench import accounting
 from workbench.accounting.certified import delta_bounds, epsilon_bounds, tpr_bounds
@@ -126,12 +127,32 @@ def test_anybodys_event_tree_is_read() -> None:
     assert truth.upper == pytest.approx(np.log(5.0))
 
 
+def test_gaussians_on_one_sample_are_as_many_coordinates_of_one() -> None:
+    inner = theirs.ComposedDpEvent([theirs.GaussianDpEvent(1.5), theirs.GaussianDpEvent(2.0)])
+    event = theirs.PoissonSampledDpEvent(0.1, inner)
+    x, y = np.meshgrid(*2 * [np.linspace(-10, 10, 2001)])
+    without = stats.norm.pdf(x) * stats.norm.pdf(y)
+    mixed = 0.9 * without + 0.1 * stats.norm.pdf(x - 1 / 1.5) * stats.norm.pdf(y - 1 / 2.0)
+    for epsilon in (0.05, 0.2, 0.5):
+        for direction, p, q in (("remove", mixed, without), ("add", without, mixed)):
+            area = np.maximum(p - np.exp(epsilon) * q, 0).sum() * 0.01**2
+            bounds = accounting.delta(event, epsilon, direction=direction)
+            assert isinstance(bounds, accounting.Bounds)
+            assert area == pytest.approx(bounds.upper, rel=1e-3, abs=1e-9)
+    quarter = theirs.PoissonSampledDpEvent(0.1, theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(2.0), 4))
+    assert accounting.event_of(quarter, adjacency="zero-out") == accounting.SubsampledGaussian(
+        noise_multiplier=1.0, sampling_probability=0.1
+    )
+    with pytest.raises(UnsupportedError, match="of replacing a record, for one"):
+        accounting.event_of(quarter, adjacency="replace-one")
+
+
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_a_batch_of_everybody_is_the_event_on_all_records(adjacency: str) -> None:
     everybody = theirs.SampledWithoutReplacementDpEvent(100, 100, theirs.GaussianDpEvent(2.0))
     assert accounting.event_of(everybody, adjacency=adjacency) == accounting.Gaussian(noise_multiplier=2.0)
     on_a_sample = theirs.PoissonSampledDpEvent(0.1, theirs.ComposedDpEvent([everybody]))
-    with pytest.raises(UnsupportedError, match="Poisson samples are bounded for one Gaussian each"):
+    with pytest.raises(UnsupportedError, match="Poisson samples are bounded for one Laplace each"):
         accounting.event_of(on_a_sample, adjacency=adjacency)
 
 
@@ -141,9 +162,16 @@ def test_a_batch_of_everybody_is_the_event_on_all_records(adjacency: str) -> Non
         (theirs.NoOpDpEvent(), UnsupportedError, "releases nothing"),
         (theirs.NonPrivateDpEvent(), UnsupportedError, "no certified bounds for"),
         (
-            theirs.PoissonSampledDpEvent(0.1, theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), 2)),
+            theirs.PoissonSampledDpEvent(0.1, theirs.SelfComposedDpEvent(theirs.LaplaceDpEvent(1.0), 2)),
             UnsupportedError,
-            "one Gaussian each",
+            "one Laplace each",
+        ),
+        (
+            theirs.PoissonSampledDpEvent(
+                0.1, theirs.ComposedDpEvent([theirs.GaussianDpEvent(1.0), theirs.LaplaceDpEvent(1.0)])
+            ),
+            UnsupportedError,
+            "one Laplace each",
         ),
         (theirs.GaussianDpEvent(-1.0), InputError, "noise_multiplier must be"),
         (

@@ -6,7 +6,9 @@ argument of the question, where dp-accounting's accountants have it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -225,16 +227,37 @@ def _draws_batches(event: Any) -> bool:
 
 
 def _sampled(event: Any, adjacency: Adjacency) -> list[tuple[Event, int]]:
-    """A Gaussian or Laplace on a Poisson sample; several on one sample are no composition, and refused."""
+    """Gaussians or a Laplace on a Poisson sample; others on one sample are no composition, and refused."""
     if not _parts(event.event, adjacency):
         return []
-    inner, rate = _only(event, adjacency), event.sampling_probability
+    inner, rate = _only(event, adjacency) or _as_one(event, adjacency), event.sampling_probability
     if not isinstance(inner, Gaussian | Laplace):
         raise UnsupportedError(
-            f"Poisson samples are bounded for one Gaussian each, or one Laplace, got {object_line(event)}"
+            "Poisson samples are bounded for one Laplace each, or for Gaussians (of replacing a record, for "
+            f"one), got {object_line(event)}"
         )
     if rate == 0:
         return []
     if isinstance(inner, Laplace):
         return [(SubsampledLaplace(scale=inner.scale, sampling_probability=rate), 1)]
     return [(SubsampledGaussian(noise_multiplier=inner.noise_multiplier, sampling_probability=rate), 1)]
+
+
+def _as_one(event: Any, adjacency: Adjacency) -> Event | None:
+    """The Gaussian whose pair dominates that of the Gaussians that are run on one sample; None without.
+
+    Their composition has the pair of a Gaussian of precision, one over the variance, as large as all of
+    theirs together, rounded to float64; and the pair of a Poisson sample follows from the pair that dominates
+    what is run on it (Zhu et al. 2022, Theorem 11). That is about a record that is there or not, and says
+    nothing of one in the place of another.
+    """
+    if adjacency is Adjacency.REPLACE_ONE or _draws_batches(event.event):
+        return None
+    noises = []
+    for part, count in _parts(event.event, adjacency):
+        if not isinstance(part, Gaussian):
+            return None
+        noises.append((Fraction(part.noise_multiplier), count))
+    least = min(noise for noise, _ in noises)
+    precision = sum(count * (least / noise) ** 2 for noise, count in noises)
+    return Gaussian(noise_multiplier=float(least) * math.sqrt(1 / precision))
