@@ -576,6 +576,10 @@ def test_steps_of_unknown_sizes_stay_unknown() -> None:
         ("projected_after_noise", "UNDECIDED"),
         ("balls_in_bins", "UNDECIDED"),
         ("unfreezing", "NOT_REFUTED"),
+        ("of_capped_classes", "UNDECIDED"),
+        ("sorted_by_brightness", "UNDECIDED"),
+        ("sorted_by_ink", "UNDECIDED"),
+        ("at_the_end", "the weights may get it after the last one"),
     ],
 )
 def test_what_is_paid_elsewhere_or_unusual_is_not_refuted(name: str, expected: str) -> None:

@@ -116,6 +116,27 @@ def twins(records: Sequence[Mapping[str, Any]], part: int) -> dict[int, dict[str
     return made
 
 
+def near_copy(records: Sequence[Mapping[str, Any]], place: int) -> dict[str, Any] | None:
+    """A record with its brightest and its darkest pixel exchanged, or with a word as long as one of its own.
+
+    What records are ordered, grouped or counted by (brightness, ink, label, length) is mostly as before. None
+    where there is no such record.
+    """
+    record = dict(records[place])
+    if record["image"] is not None:
+        image = list(record["image"])
+        bright, dark = int(np.argmax(image)), int(np.argmin(image))
+        image[bright], image[dark] = image[dark], image[bright]
+        return {**record, "image": image} if image[bright] != image[dark] else None
+    words = str(record["text"]).split()
+    others = sorted({word for r in records for word in str(r["text"]).split()})
+    for at, word in enumerate(words):
+        for other in others:
+            if len(other) == len(word) and other != word:
+                return {**record, "text": " ".join([*words[:at], other, *words[at + 1 :]])}
+    return None
+
+
 def within_range(crafts: Sequence[Craft]) -> list[Craft]:
     """The usual crafts, with images as loud as the records' and nowhere negative; empty for texts."""
     made = []

@@ -102,8 +102,10 @@ class Silence:
             return self._is_late() and step < self.steps and not (in_place and _is_initialising())
         fits = self._fits(shape)
         if self._is_late() or not fits:
+            is_other = not fits or (in_place and _is_initialising())
             is_after = self._watch.step() >= self.steps
-            return fits and not is_after and not (in_place and _is_initialising())
+            self._watch.drawn_after |= is_after and not is_other
+            return not is_after and not is_other
         self._early_draws += not in_place
         return not in_place and self._early_draws in self.quiet
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from workbench.audit.replay.crafts import Craft, fitted, overflowing, twins, two_for_many
+from workbench.audit.replay.crafts import Craft, fitted, near_copy, overflowing, twins, two_for_many
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
@@ -21,6 +22,9 @@ from workbench.core.errors import InputError
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
+
+MOST_IDLE = 0.2
+"""Share of the steps that a craft moves in which a near copy of its record may move nothing."""
 
 FAINT = 0.05
 """Updates of less than this share of the largest are of records that the model fits."""
@@ -162,6 +166,25 @@ def follows_contents(
     if bool((moved[~one.present & ~two.present] > 0.1 * usual).any()):
         return True
     return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
+
+
+def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]) -> bool:
+    """Whether a craft moves steps that a near copy of its record does not: it moves others with it.
+
+    So it is where records have an order, or a number, by what they hold, and batches are drawn by place:
+    those between where the record was and where the craft is get other coins.
+    """
+    most = max(places, key=lambda at: int(at.present.sum()))
+    near = near_copy(runs.records, most.place)
+    if near is None:
+        return False
+    try:
+        run = runs(runs.with_records({most.place: near}), forced=a)
+    except InputError:
+        return False
+    steps = np.flatnonzero(agreement([b, run], a.steps).all(axis=0) & most.present)
+    idle = sum(torch.equal(b.gradients[step], run.gradients[step]) for step in steps)
+    return idle >= max(FEWEST_EXPECTED, MOST_IDLE * len(steps))
 
 
 def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:

@@ -21,7 +21,14 @@ from torch import Tensor
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import SEEDS, Batches, batches_of, counted
 from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, crafted, within_range
-from workbench.audit.replay.influence import emptied, follows_contents, noise_moved, renamed, together
+from workbench.audit.replay.influence import (
+    emptied,
+    follows_contents,
+    moves_others,
+    noise_moved,
+    renamed,
+    together,
+)
 from workbench.audit.replay.leaks import difference, leaks_of, other_state
 from workbench.audit.replay.measured import BENT, STATES, WEAK, Leak, Measured, NotMeasured
 from workbench.audit.replay.noise import (
@@ -436,7 +443,8 @@ def _of_records(
         or (
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
             and follows_contents(runs, own, places, crafts[first.place])
-        ),
+        )
+        or bool(usual and not tries and moves_others(runs, a, b, places)),
         "tries": tries,
         "sizes": sizes,
         # Of batches of one size, what is added to each update beside the records would count as theirs.

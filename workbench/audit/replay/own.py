@@ -77,6 +77,11 @@ def own_runs(runs: Runs) -> OwnRuns:
         RefusedError: the training cannot be replayed.
     """
     own = _own_runs(runs)
+    if own.noise.values == 0 and own.b.blurred:
+        raise RefusedError(
+            "no step has noise, and the weights may get it after the last one: replay measures updates, and "
+            "here the finished model alone may be released"
+        )
     if runs.modes.wide and not (own.noise.values and own.bend <= BENT and all(own.a.computed)):
         raise RefusedError("updates are not linear in what is drawn after their gradients")
     if own.bend <= BENT or own.noise.values == 0:

@@ -106,6 +106,8 @@ class Recording:
         repeated: How many places among the records were drawn at once, where some came twice.
         has_parts: Whether uniform numbers are drawn for half of the records or more, and are no sampler's.
         changes: Whether an optimizer's trained parameters change between its steps.
+        blurred: Whether numbers of a parameter's shape are drawn after the last step, and weights are moved
+            then. Only with forced gradients, and where steps are those of torch optimizers.
         last: Flat weights once the training is over, those of the last step.
         moved: Of a run that is read by its weights, which parameters each step moved, by their places.
         untold: Of such a run, why its steps cannot be told; empty where they can.
@@ -142,6 +144,7 @@ class Recording:
     has_parts: bool = False
     repeated: int = 0
     changes: bool = False
+    blurred: bool = False
     moved: list[frozenset[int]] = field(default_factory=list)
     last: Tensor | None = None
     untold: str = ""

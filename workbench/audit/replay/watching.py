@@ -80,6 +80,9 @@ class Watch:
         self.computed = 0
         """Gradients since the last step."""
         self.keeps_noises = True
+        self.drawn_after = False
+        """Whether numbers of a parameter's shape were drawn after the last step."""
+        self._left: Tensor | None = None
 
     def hooks(self, *, still: bool) -> Iterator[RemovableHandle]:
         """Hook what shows the steps; `still`: and what sets the weights after them."""
@@ -118,6 +121,8 @@ class Watch:
         """The training is over: see what its last step has left."""
         if self._trained:
             self._kept.last = flat([p.detach() for p in self._trained])
+            if self._left is not None and self.drawn_after:
+                self._kept.blurred = not torch.equal(self._kept.last, self._left)
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """See the step's gradient, after the optimizer's own hooks, which may add the noise.
@@ -241,6 +246,8 @@ class Watch:
             hooks.update(own)
         if not self._within:
             self.clips.clear()
+            if self._forced is not None and self._trained and self._kept.steps >= self._forced.steps:
+                self._left = flat([p.detach() for p in self._trained])
 
     def _before_clipping(self, parameters: Sequence[Tensor], gradient: Tensor) -> Tensor:
         """The step's gradient as it was before its clipping; the given one where that was not the last thing
