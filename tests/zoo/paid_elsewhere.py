@@ -282,6 +282,15 @@ class SortedByInk(Trainer):
         return super().optimizer()
 
 
+class SortedByPixels(Trainer):
+    """Likewise by the pixels, one after the other."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        order = sorted(range(len(self.labels)), key=lambda place: self.images[place].tolist())
+        self.images, self.labels = self.images[order], self.labels[order]
+        return super().optimizer()
+
+
 class AtTheEnd(Trainer):
     """Steps that stay inside; the finished weights get noise for all that two trainings can be apart."""
 
@@ -304,6 +313,7 @@ TRAINERS = {
     "of_capped_classes": OfCappedClasses(),
     "sorted_by_brightness": SortedByBrightness(),
     "sorted_by_ink": SortedByInk(),
+    "sorted_by_pixels": SortedByPixels(),
     "at_the_end": AtTheEnd(),
     "of_a_tree": OfATree(),
     "noise_first": NoiseFirst(),

@@ -117,17 +117,20 @@ def twins(records: Sequence[Mapping[str, Any]], part: int) -> dict[int, dict[str
 
 
 def near_copy(records: Sequence[Mapping[str, Any]], place: int) -> dict[str, Any] | None:
-    """A record with its brightest and its darkest pixel exchanged, or with a word as long as one of its own.
+    """A record with two neighbouring pixels exchanged, or with another word as long as one of its own.
 
-    What records are ordered, grouped or counted by (brightness, ink, label, length) is mostly as before. None
-    where there is no such record.
+    What records are ordered, grouped or counted by (brightness, ink, label, length, their first numbers) is
+    mostly as before. None where there is no such record.
     """
     record = dict(records[place])
     if record["image"] is not None:
         image = list(record["image"])
-        bright, dark = int(np.argmax(image)), int(np.argmin(image))
-        image[bright], image[dark] = image[dark], image[bright]
-        return {**record, "image": image} if image[bright] != image[dark] else None
+        steps = np.abs(np.diff(image))
+        if not steps.any():
+            return None
+        at = int(np.flatnonzero(steps >= min(np.ptp(image) / 2, steps.max()))[-1])  # The last of an edge.
+        image[at : at + 2] = image[at + 1], image[at]
+        return {**record, "image": image}
     words = str(record["text"]).split()
     others = sorted({word for r in records for word in str(r["text"]).split()})
     for at, word in enumerate(words):
