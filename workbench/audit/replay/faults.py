@@ -348,12 +348,15 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
     The noise follows that number where it changes by more than chance, and by more than a rate of 1/N would.
     """
     found = []
-    if run.public and run.follows:
+    if run.public and run.follows and run.leaks:
+        found.append(
+            f"the steps of other optimizers ({run.public}) are not measured, and may read records too: at this "
+            "one's updates they are bit for bit the same without its noise, and something else is not (above)"
+        )
+    elif run.public and run.follows:
         found.append(
             f"the steps of other optimizers ({run.public}) are taken to follow what this one releases: at "
             "its updates they are bit for bit the same without its noise, and on other records"
-            + ", but for what is named above"
-            * bool(run.leaks)
         )
     elif run.public:
         found.append(
