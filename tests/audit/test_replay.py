@@ -580,6 +580,7 @@ def test_steps_of_unknown_sizes_stay_unknown() -> None:
         ("sorted_by_brightness", "UNDECIDED"),
         ("sorted_by_ink", "UNDECIDED"),
         ("sorted_by_pixels", "UNDECIDED"),
+        ("sorted_by_hash", "UNDECIDED"),
         ("at_the_end", "the weights may get it after the last one"),
     ],
 )

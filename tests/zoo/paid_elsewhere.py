@@ -6,6 +6,7 @@ Replay need not measure them, and must not refute them.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -291,6 +292,16 @@ class SortedByPixels(Trainer):
         return super().optimizer()
 
 
+class SortedByHash(Trainer):
+    """Likewise by a hash of the pixels."""
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        hashes = [hashlib.sha256(image.numpy().tobytes()).digest() for image in self.images]
+        order = sorted(range(len(hashes)), key=hashes.__getitem__)
+        self.images, self.labels = self.images[order], self.labels[order]
+        return super().optimizer()
+
+
 class AtTheEnd(Trainer):
     """Steps that stay inside; the finished weights get noise for all that two trainings can be apart."""
 
@@ -314,6 +325,7 @@ TRAINERS = {
     "sorted_by_brightness": SortedByBrightness(),
     "sorted_by_ink": SortedByInk(),
     "sorted_by_pixels": SortedByPixels(),
+    "sorted_by_hash": SortedByHash(),
     "at_the_end": AtTheEnd(),
     "of_a_tree": OfATree(),
     "noise_first": NoiseFirst(),

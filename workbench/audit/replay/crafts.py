@@ -133,7 +133,7 @@ def near_copy(records: Sequence[Mapping[str, Any]], place: int) -> dict[str, Any
         return {**record, "image": image}
     words = str(record["text"]).split()
     others = sorted({word for r in records for word in str(r["text"]).split()})
-    for at, word in enumerate(words):
+    for at, word in reversed(list(enumerate(words))):
         for other in others:
             if len(other) == len(word) and other != word:
                 return {**record, "text": " ".join([*words[:at], other, *words[at + 1 :]])}

@@ -350,8 +350,8 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
     found = []
     if run.public and run.follows and run.leaks:
         found.append(
-            f"the steps of other optimizers ({run.public}) are not measured, and may read records too: at this "
-            "one's updates they are bit for bit the same without its noise, and something else is not (above)"
+            f"the steps of other optimizers ({run.public}) are not measured, and may read records too: at "
+            "this one's updates they are bit for bit the same without its noise, but something is not (above)"
         )
     elif run.public and run.follows:
         found.append(

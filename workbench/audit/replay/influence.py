@@ -168,12 +168,16 @@ def follows_contents(
     return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
 
 
-def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]) -> bool:
+def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place], *, adds_up: bool) -> bool:
     """Whether a craft moves steps that a near copy of its record does not: it moves others with it.
 
     So it is where records have an order, or a number, by what they hold, and batches are drawn by place:
-    those between where the record was and where the craft is get other coins.
+    those between where the record was and where the craft is get other coins. Or whether, where moves are not
+    seen to add up, a sampler's batches are the same ones of records in reversed order, as where the order is
+    that of a hash.
     """
+    if not adds_up and b.among and _has_own_order(runs, a, b):
+        return True
     most = max(places, key=lambda at: int(at.present.sum()))
     near = near_copy(runs.records, most.place)
     if near is None:
@@ -185,6 +189,17 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
     steps = np.flatnonzero(agreement([b, run], a.steps).all(axis=0) & most.present)
     idle = sum(torch.equal(b.gradients[step], run.gradients[step]) for step in steps)
     return idle >= max(FEWEST_EXPECTED, MOST_IDLE * len(steps))
+
+
+def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
+    """Whether updates are the same for records in reversed order."""
+    try:
+        run = runs(list(reversed(runs.records)), forced=a)
+    except InputError:
+        return False
+    steps = np.flatnonzero(agreement([b, run], a.steps).all(axis=0))
+    pairs = [(b.gradients[step], run.gradients[step]) for step in steps]
+    return bool(pairs) and all(float((one - two).norm()) <= 1e-4 * float(one.norm()) for one, two in pairs)
 
 
 def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:

@@ -444,7 +444,7 @@ def _of_records(
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
             and follows_contents(runs, own, places, crafts[first.place])
         )
-        or bool(usual and not tries and moves_others(runs, a, b, places)),
+        or bool(usual and not tries and moves_others(runs, a, b, places, adds_up=apart < ADDS_UP)),
         "tries": tries,
         "sizes": sizes,
         # Of batches of one size, what is added to each update beside the records would count as theirs.
