@@ -143,6 +143,13 @@ def test_gaussians_on_one_sample_are_as_many_coordinates_of_one() -> None:
     assert accounting.event_of(quarter, adjacency="zero-out") == accounting.SubsampledGaussian(
         noise_multiplier=1.0, sampling_probability=0.1
     )
+    none = theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1e-300), 0)
+    one = theirs.PoissonSampledDpEvent(0.1, theirs.ComposedDpEvent([none, theirs.GaussianDpEvent(2.0)]))
+    assert accounting.event_of(one) == accounting.SubsampledGaussian(
+        noise_multiplier=2.0, sampling_probability=0.1
+    )
+    with pytest.raises(UnsupportedError, match="releases nothing"):
+        accounting.event_of(theirs.PoissonSampledDpEvent(0.1, none))
     with pytest.raises(UnsupportedError, match="of replacing a record, for one"):
         accounting.event_of(quarter, adjacency="replace-one")
 

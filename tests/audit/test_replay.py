@@ -27,6 +27,7 @@ from workbench.accounting import Composed, Gaussian, SubsampledGaussian, epsilon
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
+from workbench.audit.replay.crafts import near_copies
 from workbench.audit.replay.draws import Silence
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
@@ -51,6 +52,7 @@ try:
     import ends_otherwise
     import kept_otherwise
     import of_unknown_epsilon
+    import paid_elsewhere
     import reads_gradients
 finally:
     sys.path.remove(str(ZOO.parent))
@@ -576,11 +578,6 @@ def test_steps_of_unknown_sizes_stay_unknown() -> None:
         ("projected_after_noise", "UNDECIDED"),
         ("balls_in_bins", "UNDECIDED"),
         ("unfreezing", "NOT_REFUTED"),
-        ("of_capped_classes", "UNDECIDED"),
-        ("sorted_by_brightness", "UNDECIDED"),
-        ("sorted_by_ink", "UNDECIDED"),
-        ("sorted_by_pixels", "UNDECIDED"),
-        ("sorted_by_hash", "UNDECIDED"),
         ("at_the_end", "the weights may get it after the last one"),
     ],
 )
@@ -590,6 +587,29 @@ def test_what_is_paid_elsewhere_or_unusual_is_not_refuted(name: str, expected: s
         assert expected in found.reason
     else:
         assert found.verdict.kind == expected, found.verdict.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*paid_elsewhere.ORDERED, *paid_elsewhere.UNORDERED])
+def test_an_order_by_content_is_told_from_batches_that_are_clipped(name: str) -> None:
+    found = judged_here(f"{ZOO.with_name('paid_elsewhere.py')}:{name}")
+    assert isinstance(found, Replayed)
+    is_ordered = name in paid_elsewhere.ORDERED
+    assert found.verdict.kind == ("UNDECIDED" if is_ordered else "REFUTED"), found.verdict.sentence
+    assert ("records are sorted, capped in number" in found.verdict.sentence) == is_ordered
+
+
+def test_near_copies_are_made_of_what_has_neighbours_that_differ() -> None:
+    image = {"image": [0.0, 9.0, 0.0, 3.0, 16.0, 2.0, 0.0], "text": "", "label": 1}
+    assert [copy["image"] for copy in near_copies([image], 0)] == [
+        [0.0, 9.0, 0.0, 3.0, 2.0, 16.0, 0.0],
+        [0.0, 9.0, 0.0, 16.0, 3.0, 2.0, 0.0],
+    ]
+    for none in ([2.0, 2.0], [math.nan, 1.0], []):
+        assert near_copies([{**image, "image": none}], 0) == []
+    texts = [{"image": None, "text": text, "label": None} for text in ("a bc d", "e f", "ghi", "")]
+    assert [copy["text"] for copy in near_copies(texts, 0)] == ["a bc a", "a bc a"]
+    assert near_copies(texts, 2) == near_copies(texts, 3) == []
 
 
 @pytest.mark.slow

@@ -524,7 +524,10 @@ TRAINERS = {
 """Each trainer by the name of the module's function."""
 
 SAYS = {
-    "voted_labels": ("REFUTED", "what records add together is not what each adds"),
+    "voted_labels": (
+        "UNDECIDED",
+        "a replaced record moves others in and out, or changes what all are read by",
+    ),
     "takes_turns": ("UNDECIDED", "some coordinates get noise in some steps and none in others (layers"),
     "random_half": ("UNDECIDED", "some coordinates get noise in some steps and none in others (layers"),
     "freed_by_flag": ("UNDECIDED", "some coordinates get noise in some steps and none in others (layers"),

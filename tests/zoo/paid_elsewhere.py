@@ -302,6 +302,35 @@ class SortedByHash(Trainer):
         return super().optimizer()
 
 
+class ClipsTheBatch(Trainer):
+    """Wrong: a tenth of the noise, and the sum is clipped, not each record."""
+
+    noise = 0.1
+
+    def summed(self, each: Gradients) -> Gradients:
+        total = {name: g.sum(0) for name, g in each.items()}
+        norm = torch.cat([g.flatten() for g in total.values()]).norm()
+        factor = (CLIP / norm.clamp(min=1e-9)).clamp(max=1.0)
+        return {name: factor * g for name, g in total.items()}
+
+
+class ClipsAllInAnyOrder(ClipsTheBatch):
+    def batch(self, step: int) -> Tensor:
+        return torch.randperm(len(self.labels), generator=self.generator)
+
+
+class ClipsCroppedImages(ClipsTheBatch):
+    def prepared(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        images = images.clone()
+        images[:, 56:] = 0.0
+        return images, labels
+
+
+class ClipsSortedById(ClipsTheBatch):
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        return super().__call__(sorted(records, key=lambda record: str(record["id"])), seed)
+
+
 class AtTheEnd(Trainer):
     """Steps that stay inside; the finished weights get noise for all that two trainings can be apart."""
 
@@ -321,11 +350,6 @@ class AtTheEnd(Trainer):
 
 
 TRAINERS = {
-    "of_capped_classes": OfCappedClasses(),
-    "sorted_by_brightness": SortedByBrightness(),
-    "sorted_by_ink": SortedByInk(),
-    "sorted_by_pixels": SortedByPixels(),
-    "sorted_by_hash": SortedByHash(),
     "at_the_end": AtTheEnd(),
     "of_a_tree": OfATree(),
     "noise_first": NoiseFirst(),
@@ -342,4 +366,20 @@ TRAINERS = {
 }
 """Each trainer by the name of the module's function."""
 
-globals().update(TRAINERS)
+ORDERED: dict[str, Trainer] = {
+    "of_capped_classes": OfCappedClasses(),
+    "sorted_by_brightness": SortedByBrightness(),
+    "sorted_by_ink": SortedByInk(),
+    "sorted_by_pixels": SortedByPixels(),
+    "sorted_by_hash": SortedByHash(),
+}
+"""Records that are sorted, or capped in number, by what they hold, and sampled by place."""
+
+UNORDERED: dict[str, Trainer] = {
+    "clips_all_in_any_order": ClipsAllInAnyOrder(),
+    "clips_cropped_images": ClipsCroppedImages(),
+    "clips_sorted_by_id": ClipsSortedById(),
+}
+"""Wrong ones, whose moves do not add up either."""
+
+globals().update(TRAINERS | ORDERED | UNORDERED)

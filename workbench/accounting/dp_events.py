@@ -228,7 +228,7 @@ def _draws_batches(event: Any) -> bool:
 
 def _sampled(event: Any, adjacency: Adjacency) -> list[tuple[Event, int]]:
     """Gaussians or a Laplace on a Poisson sample; others on one sample are no composition, and refused."""
-    if not _parts(event.event, adjacency):
+    if not any(count for _, count in _parts(event.event, adjacency)):
         return []
     inner, rate = _only(event, adjacency) or _as_one(event, adjacency), event.sampling_probability
     if not isinstance(inner, Gaussian | Laplace):
@@ -255,9 +255,10 @@ def _as_one(event: Any, adjacency: Adjacency) -> Event | None:
         return None
     noises = []
     for part, count in _parts(event.event, adjacency):
-        if not isinstance(part, Gaussian):
+        if count and not isinstance(part, Gaussian):
             return None
-        noises.append((Fraction(part.noise_multiplier), count))
+        if count:
+            noises.append((Fraction(part.noise_multiplier), count))  # type: ignore[attr-defined]
     least = min(noise for noise, _ in noises)
     precision = sum(count * (least / noise) ** 2 for noise, count in noises)
     return Gaussian(noise_multiplier=float(least) * math.sqrt(1 / precision))

@@ -116,28 +116,39 @@ def twins(records: Sequence[Mapping[str, Any]], part: int) -> dict[int, dict[str
     return made
 
 
-def near_copy(records: Sequence[Mapping[str, Any]], place: int) -> dict[str, Any] | None:
+def near_copies(records: Sequence[Mapping[str, Any]], place: int) -> list[dict[str, Any]]:
     """A record with two neighbouring pixels exchanged, or with another word as long as one of its own.
 
-    What records are ordered, grouped or counted by (brightness, ink, label, length, their first numbers) is
-    mostly as before. None where there is no such record.
+    What records are sorted, grouped or counted by (brightness, ink, label, length, their first numbers) is
+    mostly as before.
+
+    Returns:
+        One that is changed near the end, and one near the middle; nothing where no change is found.
     """
     record = dict(records[place])
     if record["image"] is not None:
-        image = list(record["image"])
-        steps = np.abs(np.diff(image))
-        if not steps.any():
-            return None
-        at = int(np.flatnonzero(steps >= min(np.ptp(image) / 2, steps.max()))[-1])  # The last of an edge.
-        image[at : at + 2] = image[at + 1], image[at]
-        return {**record, "image": image}
+        pixels = np.asarray(record["image"], dtype=float)
+        steps = np.abs(np.diff(pixels)) if pixels.ndim == 1 else np.zeros(0)
+        if not np.isfinite(steps).all() or not steps.any():
+            return []
+        edges = np.flatnonzero(steps >= min(np.ptp(pixels) / 2, steps.max()))
+        copies = []
+        for at in (edges[-1], edges[np.abs(edges - len(pixels) / 2).argmin()]):
+            image = pixels.tolist()
+            image[at : at + 2] = image[at + 1], image[at]
+            copies.append({**record, "image": image})
+        return copies
     words = str(record["text"]).split()
-    others = sorted({word for r in records for word in str(r["text"]).split()})
-    for at, word in reversed(list(enumerate(words))):
-        for other in others:
-            if len(other) == len(word) and other != word:
-                return {**record, "text": " ".join([*words[:at], other, *words[at + 1 :]])}
-    return None
+    known = sorted({word for r in records for word in str(r["text"]).split()})
+    twins = {
+        at: next(w for w in known if len(w) == len(word) and w != word)
+        for at, word in enumerate(words)
+        if any(len(w) == len(word) and w != word for w in known)
+    }
+    if not twins:
+        return []
+    ends = max(twins), min(twins, key=lambda at: abs(at - len(words) / 2))
+    return [{**record, "text": " ".join([*words[:at], twins[at], *words[at + 1 :]])} for at in ends]
 
 
 def within_range(crafts: Sequence[Craft]) -> list[Craft]:

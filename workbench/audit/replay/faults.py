@@ -285,7 +285,7 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
             "sampler",
             "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
             "moves others in and out, or changes what all are read by (a vocabulary, say); or records are "
-            "taken out before the draw, so that others get other random numbers",
+            "sorted, capped in number or taken out before the draw, so that others get other random numbers",
             run.follows_contents,
         ),
         (
@@ -350,8 +350,9 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
     found = []
     if run.public and run.follows and run.leaks:
         found.append(
-            f"the steps of other optimizers ({run.public}) are not measured, and may read records too: at "
-            "this one's updates they are bit for bit the same without its noise, but something is not (above)"
+            f"the steps of other optimizers ({run.public}) are not measured: at this one's updates they are "
+            f"bit for bit the same without its noise, and a record changes {run.leaks[0].what}, so that they "
+            "may read records, and not only follow what this one releases"
         )
     elif run.public and run.follows:
         found.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.crafts import Craft, fitted, near_copy, overflowing, twins, two_for_many
+from workbench.audit.replay.crafts import Craft, fitted, near_copies, overflowing, twins, two_for_many
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
+from workbench.interfaces import BoolArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -169,37 +170,51 @@ def follows_contents(
 
 
 def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place], *, adds_up: bool) -> bool:
-    """Whether a craft moves steps that a near copy of its record does not: it moves others with it.
+    """Whether a craft moves steps that near copies of its record do not: it moves others with it.
 
-    So it is where records have an order, or a number, by what they hold, and batches are drawn by place:
+    So it is where records are sorted, or capped in number, by what they hold, and batches are drawn by place:
     those between where the record was and where the craft is get other coins. Or whether, where moves are not
     seen to add up, a sampler's batches are the same ones of records in reversed order, as where the order is
     that of a hash.
     """
-    if not adds_up and b.among and _has_own_order(runs, a, b):
+    if not adds_up and _has_own_order(runs, a, b):
         return True
     most = max(places, key=lambda at: int(at.present.sum()))
-    near = near_copy(runs.records, most.place)
-    if near is None:
-        return False
-    try:
-        run = runs(runs.with_records({most.place: near}), forced=a)
-    except InputError:
-        return False
-    steps = np.flatnonzero(agreement([b, run], a.steps).all(axis=0) & most.present)
-    idle = sum(torch.equal(b.gradients[step], run.gradients[step]) for step in steps)
-    return idle >= max(FEWEST_EXPECTED, MOST_IDLE * len(steps))
+    idle: BoolArray = np.array(most.present, dtype=bool)
+    # Cropped, cut to a length, or shifted, a training does not see every change.
+    copies = near_copies(runs.records, most.place)
+    for near in copies:
+        try:
+            run = runs(runs.with_records({most.place: near}), forced=a)
+        except InputError:
+            return False
+        agree = agreement([b, run], a.steps)[1]
+        for step in np.flatnonzero(idle):
+            idle[step] = bool(agree[step]) and torch.equal(b.gradients[step], run.gradients[step])
+        if int(idle.sum()) < max(FEWEST_EXPECTED, MOST_IDLE * int(most.present.sum())):
+            return False
+    return bool(copies)
 
 
 def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
-    """Whether updates are the same for records in reversed order."""
+    """Whether updates are the same for what records hold in reversed order, and others under another seed."""
+    pair = runs.still(a, 1)
     try:
-        run = runs(list(reversed(runs.records)), forced=a)
+        run = runs(runs.with_records(dict(enumerate(reversed(runs.records)))), forced=a)
     except InputError:
         return False
-    steps = np.flatnonzero(agreement([b, run], a.steps).all(axis=0))
-    pairs = [(b.gradients[step], run.gradients[step]) for step in steps]
-    return bool(pairs) and all(float((one - two).norm()) <= 1e-4 * float(one.norm()) for one, two in pairs)
+    if pair is None or not _unlike(b, pair[1], np.arange(1, min(b.steps, pair[1].steps))).any():
+        return False  # No sampling is seen: the first step is of other weights.
+    unlike = _unlike(b, run, np.flatnonzero(agreement([b, run], a.steps).all(axis=0)))
+    return len(unlike) >= FEWEST_EXPECTED and not unlike.any()
+
+
+def _unlike(one: Recording, other: Recording, steps: Iterable[int]) -> BoolArray:
+    """Of each step with an update, whether the updates differ by more than rounding."""
+    pairs = [(one.gradients[step], other.gradients[step]) for step in steps]
+    return np.array(
+        [float((x - y).norm()) > 1e-4 * float(x.norm()) for x, y in pairs if bool(x.any())], dtype=bool
+    )
 
 
 def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:

@@ -121,7 +121,7 @@ class Watch:
         """The training is over: see what its last step has left."""
         if self._trained:
             self._kept.last = flat([p.detach() for p in self._trained])
-            if self._left is not None and self.drawn_after:
+            if self._left is not None and self.drawn_after and not self._kept.recognised:
                 self._kept.blurred = not torch.equal(self._kept.last, self._left)
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
@@ -246,7 +246,8 @@ class Watch:
             hooks.update(own)
         if not self._within:
             self.clips.clear()
-            if self._forced is not None and self._trained and self._kept.steps >= self._forced.steps:
+            is_last = self._forced is not None and self._kept.steps >= self._forced.steps
+            if is_last and self._trained and not self._is_public(optimizer):
                 self._left = flat([p.detach() for p in self._trained])
 
     def _before_clipping(self, parameters: Sequence[Tensor], gradient: Tensor) -> Tensor:
