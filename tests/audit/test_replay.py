@@ -866,7 +866,7 @@ def test_ends_ids_and_steps_that_go_together_are_seen(name: str) -> None:
     [
         ("holds_out", "NOT_REFUTED", []),
         ("stops_on_held_out", "REFUTED", ["side channel"]),
-        ("rate_by_votes", "UNDECIDED", ["side channel"]),
+        ("rate_by_votes", "UNDECIDED", ["side channel", "sampler"]),
         ("shuffled_with_a_rest", "REFUTED", ["sampler"]),
     ],
 )
