@@ -81,10 +81,10 @@ class ReplayOptions:
 def replay(options: ReplayOptions) -> int:
     """Measure what a training function releases of one record, by replaying it with another one.
 
-    The function is called some fifty times with one seed: as it is; without its noise and with each
-    gradient replaced by that of the first run; and so again with one record replaced. What differs is the
-    noise, what a record moves, and what leaves the training past the noise. Works for training that steps a
-    torch optimizer and repeats itself to the bit under one seed.
+    The function is called some seventy times, with one seed or another: as it is; without its noise and with
+    each gradient replaced by that of the first run; and so again with one record replaced. What differs is
+    the noise, what a record moves, and what leaves the training past the noise. Works for training that steps
+    a torch optimizer and repeats itself to the bit under one seed.
 
     Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 the training cannot be replayed.
     """

@@ -201,8 +201,8 @@ def replay(
 ) -> AuditResult:
     """Measure what a training function releases of one record, by replaying it with another one.
 
-    The function runs some fifty times with one seed, in a process of its own: as it is; without its noise and
-    with each gradient replaced by that of the first run; and so again with one record replaced.
+    The function runs some seventy times with one seed or another, in a process of its own: as it is; without
+    its noise and with each gradient replaced by that of the first run; and so again with one record replaced.
 
     Args:
         function, claim, corpus, corpus_parameters: As in `audit_training`.

@@ -183,6 +183,7 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
     idle: BoolArray = np.array(most.present, dtype=bool)
     # Cropped, cut to a length, or shifted, a training does not see every change.
     copies = near_copies(runs.records, most.place)
+    runs.expect(len(copies))
     for near in copies:
         try:
             run = runs(runs.with_records({most.place: near}), forced=a)
@@ -199,12 +200,14 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
 def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
     """Whether updates are the same for what records hold in reversed order, and others under another seed."""
     pair = runs.still(a, 1)
+    # The first step of another seed is of other weights.
+    if pair is None or not _unlike(b, pair[1], range(1, min(b.steps, pair[1].steps))).any():
+        return False  # No sampling is seen.
+    runs.expect(1)
     try:
         run = runs(runs.with_records(dict(enumerate(reversed(runs.records)))), forced=a)
     except InputError:
         return False
-    if pair is None or not _unlike(b, pair[1], np.arange(1, min(b.steps, pair[1].steps))).any():
-        return False  # No sampling is seen: the first step is of other weights.
     unlike = _unlike(b, run, np.flatnonzero(agreement([b, run], a.steps).all(axis=0)))
     return len(unlike) >= FEWEST_EXPECTED and not unlike.any()
 
@@ -213,7 +216,12 @@ def _unlike(one: Recording, other: Recording, steps: Iterable[int]) -> BoolArray
     """Of each step with an update, whether the updates differ by more than rounding."""
     pairs = [(one.gradients[step], other.gradients[step]) for step in steps]
     return np.array(
-        [float((x - y).norm()) > 1e-4 * float(x.norm()) for x, y in pairs if bool(x.any())], dtype=bool
+        [
+            x.shape != y.shape or float((x - y).norm()) > 1e-4 * float(x.norm())
+            for x, y in pairs
+            if bool(x.any())
+        ],
+        dtype=bool,
     )
 
 
