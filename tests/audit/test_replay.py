@@ -27,10 +27,11 @@ from workbench.accounting import Composed, Gaussian, SubsampledGaussian, epsilon
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
+from workbench.audit.replay.composing import composed_epsilon
 from workbench.audit.replay.crafts import near_copies
 from workbench.audit.replay.draws import Silence
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, composed_epsilon
+from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed
 from workbench.audit.replay.measured import NotMeasured
 from workbench.audit.replay.noise import is_repeated, is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.record import recorded
@@ -334,6 +335,22 @@ def test_steps_far_apart_are_composed_at_once_and_lie_between_the_ends(rate: flo
         exact = epsilon(Gaussian(noise_multiplier=1 / float(np.linalg.norm(near))), 1e-5)
         found = composed_epsilon(near, sampler, 30, claim, which="lower")
         assert found == pytest.approx(exact.lower, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["Poisson", "shuffled epochs"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_far_too_little_noise_has_a_lower_end_and_no_upper_one(kind: str, adjacency: str) -> None:
+    """No certified bound is known of such steps; those of a record that moves updates less far hold."""
+    claim = parse_claim(f"epsilon=1,delta=1e-5,adjacency={adjacency}")
+    sampler = Sampler(kind=kind, rate=0.01, lower=0.01, upper=0.01, batches=100)
+    for farther in (50.0, 900.0):
+        distances = np.full(40, farther)
+        ends = [
+            composed_epsilon(distances, sampler, 100, claim, which=which)
+            for which in ("lower", "middle", "upper")
+        ]
+        nearer = composed_epsilon(np.full(40, 5.0), sampler, 100, claim, which="lower")
+        assert 1 < nearer < ends[0] <= ends[1] <= ends[2]
 
 
 @pytest.mark.slow

@@ -24,9 +24,17 @@ from sklearn.datasets import load_digits
 import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.watched import record
-from workbench.audit.watched.judging import BY_SETTING, BY_SIZE, Judged, judged, size_of_epochs
+from workbench.audit.watched.judging import BY_SETTING, BY_SIZE, Judged, judged, noise_of, size_of_epochs
 from workbench.audit.watched.record import Watch
-from workbench.audit.watched.run_file import FORWARD, PER_RECORD, Header, Step, WatchedRun, read_run
+from workbench.audit.watched.run_file import (
+    FORWARD,
+    PER_RECORD,
+    Header,
+    Step,
+    WatchedRun,
+    is_norm_read,
+    read_run,
+)
 from workbench.cli.app import main
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.interfaces import Adjacency, Released
@@ -171,6 +179,36 @@ def test_a_step_without_noise_has_no_finite_epsilon_unless_delta_hides_it() -> N
     run = made_run(steps=1, size=lambda t: 1, noise_multiplier=0.0)
     rare = replace(run, header=replace(run.header, records=10**7))
     assert judged(CLAIM, rare).lower == 0.0
+
+
+def test_norms_are_read_of_the_first_steps_and_then_of_one_in_four() -> None:
+    layer = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with workbench.watch(optimizer, file=None) as run:
+        for _ in range(266):
+            layer(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    unread = [step.step for step in run.steps if step.norm is None]
+    assert unread == [257, 258, 259, 261, 262, 263, 265, 266]
+    assert {step.values for step in run.steps} == {3}
+
+
+def test_a_step_between_has_as_much_room_for_noise_as_the_others_at_most() -> None:
+    """But a step without a gradient has no part in it, nor one whose norm is not finite."""
+    norms = np.random.default_rng(0).chisquare(1000, size=400) ** 0.5
+    run = made_run(steps=400, values=1000, draws=1, clip=1.0, divisor=1.0)
+    steps = [
+        replace(step, norm=norms[step.step - 1] if is_norm_read(step.step) else None) for step in run.steps
+    ]
+    steps[299] = replace(steps[299], norm=None)
+    steps[300] = replace(steps[300], values=0)
+    found = noise_of(replace(run, header=replace(run.header, noise_multiplier=None), steps=steps), 0.05)
+    read = [t for t in range(400) if steps[t].norm is not None]
+    assert found.most[257] == found.most[read].max()
+    assert 1 < found.most[read].max() < 1.3
+    assert math.isinf(found.most[299])
+    assert math.isinf(found.most[300])
 
 
 def test_other_claims_are_refused_or_left_open() -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import binom, chi2
 
+from workbench.audit.replay.composing import composed_epsilon, judged_guarantee
 from workbench.audit.replay.faults import Fault, undersized
-from workbench.audit.replay.judging import composed_epsilon, judged_guarantee
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
-from workbench.audit.watched.run_file import FORWARD, WatchedRun
+from workbench.audit.watched.run_file import FORWARD, WatchedRun, is_norm_read
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Bound, Claim, Family, FloatArray, Released, Trials, Verdict, VerdictKind
 
@@ -87,20 +87,24 @@ def noise_of(run: WatchedRun, error: float) -> Noise:
 
     The norm of a gradient that is a sum over records plus Gaussian noise of one scale is, whatever the sum,
     at most with probability p below the p-quantile of the noise's own norm, a chi distribution's. So the norm
-    bounds the scale from above, with error `error` over all steps.
+    bounds the scale from above, with error `error` over all steps whose norm is read. In the others the scale
+    is taken to be no larger than the largest of those.
     """
     header, count = run.header, len(run.steps)
     setting = _column(run, "noise_multiplier")
     known = np.where(np.isnan(setting), header.noise_multiplier or math.nan, setting)
     clip, divisor = _column(run, "clip", header.clip), _column(run, "divisor", header.divisor)
     norm, values, std = _column(run, "norm"), _column(run, "values"), _column(run, "std")
-    quantile = np.sqrt(chi2.ppf(error / max(count, 1), np.maximum(values, 1)))
+    is_read = np.isfinite(norm)
+    is_between = (values > 0) & ~np.array([is_norm_read(step.step) for step in run.steps], dtype=bool)
+    quantile = np.sqrt(chi2.ppf(error / max(int(is_read.sum()), 1), np.maximum(values, 1)))
     with np.errstate(divide="ignore", invalid="ignore"):
         most_noise = (1 + ROUNDING) * norm * divisor / quantile
         room = most_noise / clip
     room = np.where((room > 0) & np.isfinite(room), room, math.inf)
+    room[is_between & ~is_read] = room[is_read].max() if is_read.any() else math.inf
     doubts, faults = [], []
-    ordered = np.sort(norm[np.isfinite(norm)])
+    ordered = np.sort(norm[is_read])
     if ordered.size >= 3 and ordered[-1] > 0 and ordered[-1] - ordered[-3] < SAME_NORM * ordered[-1]:
         doubts.append("three updates and more share the largest norm, so they are rescaled after the noise")
     beyond = next((step.beyond for step in run.steps if step.beyond), "")

@@ -1,9 +1,9 @@
 """Watches an optimizer while it trains, changes nothing, and writes the run as it was to a file.
 
-Before each step a hook reads the norm of the gradient that is about to be applied, and what a DP optimizer
-says of its own noise. Records of a batch are counted by the per-record gradients of Opacus where there are
-some, else by the first tensor that the model is called with. Draws of noise are seen by wrapping torch's four
-functions for normal numbers; the numbers drawn are the same.
+Before each step a hook reads the norm of the gradient that is about to be applied (after the first 256 steps
+of every fourth), and what a DP optimizer says of its own noise. Records of a batch are counted by the
+per-record gradients of Opacus where there are some, else by the first tensor that the model is called with.
+Draws of noise are seen by wrapping torch's four functions for normal numbers; the numbers drawn are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch.optim import Optimizer
 
 from workbench.audit.beyond import Beyond
 from workbench.audit.claims import parse_claim
-from workbench.audit.replay.judging import judged_guarantee
+from workbench.audit.replay.composing import judged_guarantee
 from workbench.audit.watched.judging import lower_end
 from workbench.audit.watched.run_file import (
     FORWARD,
@@ -38,6 +38,7 @@ from workbench.audit.watched.run_file import (
     RunWriter,
     Step,
     WatchedRun,
+    is_norm_read,
     step_line,
 )
 from workbench.core.arguments import number, whole_number
@@ -54,12 +55,14 @@ MOST_WAITING = 256
 FIRST_LOOK = 10
 """The claim is looked at after this many steps, and whenever they have become half as many again."""
 
-SHARE_OF_LOOKS = 0.005
+SHARE_OF_LOOKS = 0.0025
 """Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
 
 
 FIRST_COMPARED, COMPARED_EVERY = 16, 64
 """Steps around which weights and gradients are compared: the first, and later ones now and then."""
+
+_WIDE = frozenset((torch.float32, torch.float64))
 
 
 class ClaimExceededWarning(UserWarning):
@@ -192,13 +195,16 @@ class Watch:
             self._private = _caller_around(optimizer)
             if self._private is not None:
                 self._batches.follow(self._private, is_clipping=True)
-        gradients = [p.grad for p in _parameters(optimizer) if p.grad is not None]
-        with torch.no_grad():
-            norms = _norms(gradients)
-        batch, counted = self._batches.taken()
-        values = sum(g._nnz() if g.is_sparse else g.numel() for g in gradients)
-        draws, std = self._draws.taken(values)
         step = len(self.steps) + len(self._waiting) + 1
+        gradients = [
+            g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None
+        ]
+        if any(g.is_sparse for g in gradients):
+            gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+        norms = _norms(gradients) if is_norm_read(step) else ()
+        values = sum(map(Tensor.numel, gradients))
+        batch, counted = self._batches.taken()
+        draws, std = self._draws.taken(values)
         self._beyond.before(looks=step <= FIRST_COMPARED or step % COMPARED_EVERY == 0)
         seen = {
             "step": step,
@@ -473,11 +479,12 @@ def _settings(private: Any) -> dict[str, float]:
     return {"noise_multiplier": noise, "clip": clip, "divisor": divisor} if is_usable else {}
 
 
+@torch.no_grad()
 def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
     """Euclidean norm of each, in 32 bits at least; on their device, so that nothing waits for it."""
-    dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-    wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in dense]
-    return torch._foreach_norm(wide) if wide else ()
+    if not _WIDE.issuperset([g.dtype for g in gradients]):
+        gradients = [g if g.dtype in _WIDE else g.float() for g in gradients]
+    return torch._foreach_norm(gradients) if gradients else ()
 
 
 def _numbers(scalars: Sequence[Tensor]) -> list[float]:

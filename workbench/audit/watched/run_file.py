@@ -26,6 +26,14 @@ MOST_STEPS = 10_000_000
 PER_RECORD, FORWARD = "per-record gradients", "forward passes"
 """How records of a batch are counted: by Opacus' gradients of each, or by what the model is called with."""
 
+FIRST_NORMS, NORMS_EVERY = 256, 4
+"""Steps whose gradient's norm is read, which is a pass over all of it: the first, then one in so many."""
+
+
+def is_norm_read(step: int) -> bool:
+    """Whether the norm of the gradient of this step, counted from 1, is read."""
+    return step <= FIRST_NORMS or step % NORMS_EVERY == 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -35,7 +43,7 @@ class Step:
         step: Its number, from 1.
         batch: Records in it, over all forward passes that were accumulated.
         counted: How those were counted: `PER_RECORD`, `FORWARD`, or empty where they were not.
-        norm: Euclidean norm of the gradient as it is applied, noise included.
+        norm: Euclidean norm of the gradient as it is applied, noise included; see `is_norm_read`.
         values: Number of values in that gradient.
         lr: Learning rate of the first parameter group.
         draws: Normal draws of a parameter's shape, or flat of all, since the step before.
