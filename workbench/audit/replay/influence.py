@@ -284,7 +284,8 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
         version, record = first.versions[number], first.crafts[number].record
         with suppress(InputError):
             noisy = runs(runs.with_records({first.place: record}), forced=a, share=1.0)
-            agree = agreement([version, noisy], a.steps).all(axis=0)
+            # Where other numbers are drawn, as by a filter that drops the record, so is other noise.
+            agree = agreement([b, version, noisy], a.steps).all(axis=0)
             for step in np.flatnonzero(agree & first.present):
                 own = (a.gradients[step] - b.gradients[step]).double()
                 theirs = (noisy.gradients[step] - version.gradients[step]).double()
