@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from workbench.core.registry import register
@@ -19,20 +21,27 @@ def digits(*, size: int, seed: int, held_out: int | None = None, public: int | N
     `size`, `seed`, `held_out`, `public`: see `workbench.data.shared.parts.part_sizes`. Raises `InputError`: a
     size is unusable, or more than 1,797 images are wanted.
     """
-    from sklearn.datasets import load_digits  # slow to import, and this module is imported by every listing
-
     sizes = part_sizes(size, held_out, public)
-    data = load_digits()
-    pixels = (np.asarray(data.data, dtype=np.float32) / np.float32(BRIGHTEST)).tolist()
-    records = without_duplicates(
-        Record(id=f"digits-{i:04d}", image=tuple(row), label=int(label))
-        for i, (row, label) in enumerate(zip(pixels, data.target, strict=True))
-    )
-    parts = split(records, sizes, checked_seed(seed), "the digits data set")
+    parts = split(_records(), sizes, checked_seed(seed), "the digits data set")
     return Corpus(
         name="digits",
         kind="image",
         classes=10,
         origin="scikit-learn's load_digits: test set of the UCI optical recognition of handwritten digits",
         **parts._asdict(),
+    )
+
+
+@cache
+def _records() -> tuple[Record, ...]:
+    """All of them, each once; made once, as a study asks for them with every seed."""
+    from sklearn.datasets import load_digits  # slow to import, and this module is imported by every listing
+
+    data = load_digits()
+    pixels = (np.asarray(data.data, dtype=np.float32) / np.float32(BRIGHTEST)).tolist()
+    return tuple(
+        without_duplicates(
+            Record(id=f"digits-{i:04d}", image=tuple(row), label=int(label))
+            for i, (row, label) in enumerate(zip(pixels, data.target, strict=True))
+        )
     )
