@@ -146,8 +146,7 @@ def follows_contents(
     is_usual = float(np.mean(places[0].present)) > 0.5
     tried = [at for at in places if len(at.versions) > 3] if is_usual else places
     pairs = [
-        (int((one.present ^ two.present).sum()), one, two)
-        for one, two in itertools.combinations(tried, 2)
+        (int((one.present ^ two.present).sum()), one, two) for one, two in itertools.combinations(tried, 2)
     ]
     steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
     if steps < FEWEST_EXPECTED:
