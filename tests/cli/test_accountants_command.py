@@ -16,6 +16,7 @@ from workbench.accounting import certified
 from workbench.accounting.events import gaussian_run
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.cli.app import main
+from workbench.interfaces import Direction
 
 ACCOUNTANTS = """
 import functools
@@ -298,6 +299,20 @@ def test_any_event_is_asked_about_as_json(capsys: pytest.CaptureFixture[str]) ->
     assert "certified: [4.98996" in out
 
 
+def test_one_direction_is_asked_about_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Adding a record to a Poisson sample shows less than removing it; accountants answer for both."""
+    words = "ask certified --noise-multiplier 1 --sampling-probability 0.01 --steps 1000 --delta 1e-5"
+    event = gaussian_run(noise_multiplier=1, sampling_probability=0.01, steps=1000)
+    for direction in ("add", "remove"):
+        code, out, _ = run(f"{words} --direction {direction}", capsys)
+        assert code == 0
+        assert f"add-remove, {direction} alone" in out
+        assert (
+            f"certified: [{certified.epsilon_bounds(event, 1e-5, direction=Direction(direction)).lower:.9g}, "
+            in out
+        )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -396,6 +411,10 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         (f"ask {own('good')} --noise-multiplier 1 --steps 1 --delta 0", ["--delta must be in (0, 1), got 0"]),
         (f"ask {own('good')} {RUN} --sampling-probability 2", ["--sampling-probability must be in (0, 1]"]),
         (f"ask {own('good')} {RUN} --adjacency none", ["--adjacency"]),
+        (
+            f"ask {own('good')} {RUN} --adjacency replace-one --direction add",
+            ["--direction must be both under replace-one, got add"],
+        ),
         ("ask", ["Missing"]),
         ("chek", ["chek"]),
     ],

@@ -44,7 +44,7 @@ from workbench.core.errors import InconclusiveError, InputError, UnsupportedErro
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import error_line, object_line, one_line
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
-from workbench.interfaces import Adjacency
+from workbench.interfaces import Adjacency, Direction
 
 SCHEMA = 1
 """Of the JSON file; raised whenever the meaning of a field changes."""
@@ -113,6 +113,10 @@ class AskOptions:
         Option(metavar="JSON", help=_EVENT),
     ] = None
     adjacency: Annotated[Adjacency, Option(help="How neighbours differ.")] = Adjacency.ADD_REMOVE
+    direction: Annotated[
+        Direction,
+        Option(help="Certified bounds of adding or removing a record alone; accountants answer for both."),
+    ] = Direction.BOTH
 
 
 def check(options: CheckOptions) -> int:
@@ -163,6 +167,8 @@ def ask(options: AskOptions) -> int:
     if not 0.0 < options.delta < 1.0:
         raise InputError(f"--delta must be in (0, 1), got {options.delta:g}")
     event = _event(options)
+    if options.direction is not Direction.BOTH and options.adjacency is Adjacency.REPLACE_ONE:
+        raise InputError(f"--direction must be both under replace-one, got {options.direction}")
     accountants = [(target, _load(target)) for target in _different(options.targets)]
     answers = [(target, _epsilon(target, accountant, event, options)) for target, accountant in accountants]
     bounds = _certified(event, options)
@@ -177,7 +183,8 @@ def ask(options: AskOptions) -> int:
         cell = f"{answer:.9g}" if isinstance(answer, float) else "-"
         table.add_row(Text(target), Text(cell), Text(words))
     console = terminal.output_console()
-    console.print(Text(f"{event.describe()} at delta = {options.delta:g}, {options.adjacency}"))
+    alone = "" if options.direction is Direction.BOTH else f", {options.direction} alone"
+    console.print(Text(f"{event.describe()} at delta = {options.delta:g}, {options.adjacency}{alone}"))
     console.print(table)
     if isinstance(bounds, Bounds):
         ends = f"[{bounds.lower:.9g}, {bounds.upper:.9g}]"
@@ -282,25 +289,30 @@ def _epsilon(target: str, accountant: Accountant, event: Event, options: AskOpti
     return number
 
 
-def _certified(event: Event, options: AskOptions) -> Bounds | str:
-    """The certified bounds; a sentence where there are none."""
+def _bounds(event: Event, options: AskOptions, **how: float) -> Bounds:
     from workbench.accounting.certified import epsilon_bounds
 
+    return epsilon_bounds(
+        event, options.delta, adjacency=options.adjacency, direction=options.direction, **how
+    )
+
+
+def _certified(event: Event, options: AskOptions) -> Bounds | str:
+    """The certified bounds; a sentence where there are none."""
     try:
-        return epsilon_bounds(event, options.delta, adjacency=options.adjacency)
+        return _bounds(event, options)
     except (UnsupportedError, InconclusiveError) as error:
         return f"no bounds: {one_line(str(error))}"
 
 
 def _decided(answer: float | str, bounds: Bounds | str, event: Event, options: AskOptions) -> Bounds | str:
     """The certified bounds, narrowed until they decide about an answer."""
-    from workbench.accounting.certified import epsilon_bounds
 
     if isinstance(answer, str) or isinstance(bounds, str):
         return bounds
 
     def ask(width: float) -> Bounds:
-        return epsilon_bounds(event, options.delta, adjacency=options.adjacency, relative_width=width)
+        return _bounds(event, options, relative_width=width)
 
     try:
         return narrowed_until_decided(bounds, answer, ask)
