@@ -27,6 +27,9 @@ FEWEST_EXPECTED = 3
 MOST_IDLE = 0.2
 """Share of the steps that a craft moves in which a near copy of its record may move nothing."""
 
+USUAL = 0.9
+"""Share of the steps that records are in, in the median, above which batches hold nearly all of them."""
+
 FAINT = 0.05
 """Updates of less than this share of the largest are of records that the model fits."""
 
@@ -143,8 +146,8 @@ def follows_contents(
         crafts: Of the first place.
     """
     # Where most are in most batches, a place whose one craft has no gradient passes for absent.
-    is_usual = float(np.mean(places[0].present)) > 0.5
-    tried = [at for at in places if len(at.versions) > 3] if is_usual else places
+    is_whole = float(np.median([at.present.mean() for at in places])) > USUAL
+    tried = [at for at in places if len(at.versions) > 3] if is_whole else places
     pairs = [
         (int((one.present ^ two.present).sum()), one, two) for one, two in itertools.combinations(tried, 2)
     ]
@@ -183,8 +186,10 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
     most = max(places, key=lambda at: int(at.present.sum()))
     idle: BoolArray = np.array(most.present, dtype=bool)
     own, records = b, list(runs.records)
-    # A record that the model fits has no gradient, near or not, where some craft has one.
-    for of_craft in (False, True):
+    # A record that the model fits has no gradient, near or not, where some craft has one. A craft that moves
+    # others may do so by a little more or less of it, so that it is asked only where most are in all batches.
+    is_whole = float(np.median([at.present.mean() for at in places])) > USUAL
+    for of_craft in (False, True) if is_whole else (False,):
         if of_craft:
             number = _most_distinct(most.versions, np.flatnonzero(idle))
             own, records[most.place] = most.versions[number], most.crafts[number].record
