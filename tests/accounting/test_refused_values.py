@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
 
 from workbench import accounting
 from workbench.accounting import (
@@ -18,6 +20,8 @@ from workbench.accounting import (
     PrivateStep,
     RandomisedResponse,
     ShuffledBatches,
+    event_from_json,
+    guarantee_from_json,
 )
 from workbench.core.arguments import number, parameters_of, require_count, whole_number
 from workbench.core.errors import ArgumentError, InputError, WorkbenchError
@@ -28,12 +32,12 @@ MASKED = np.ma.masked
 
 
 def test_a_huge_data_set_is_refused_by_its_own_name() -> None:
-    with pytest.raises(InputError, match=r"^dataset_size must be at most 10{18}, got 1.7e\+308$"):
+    with pytest.raises(InputError, match=r"^dataset_size must be at most 10{15}, got 1.7e\+308$"):
         CappedPoisson(noise_multiplier=1.0, sampling_probability=0.1, dataset_size=HUGE, largest_batch=10)
     largest = CappedPoisson(
-        noise_multiplier=1.0, sampling_probability=0.1, dataset_size=1e18, largest_batch=1
+        noise_multiplier=1.0, sampling_probability=0.1, dataset_size=1e15, largest_batch=1
     )
-    assert largest.dataset_size == 10**18
+    assert largest.dataset_size == 10**15
 
 
 @pytest.mark.parametrize(
@@ -99,3 +103,39 @@ def test_bytes_are_no_row_of_numbers(row: object) -> None:
         )
     with pytest.raises(InputError, match="p must be a row of values, got"):
         accounting.FinitePair(p=row, q=(1.0,))
+
+
+def test_deep_and_wide_compositions_are_refused() -> None:
+    deep: accounting.Event = accounting.Gaussian(noise_multiplier=1.0)
+    for _ in range(100):
+        deep = accounting.Composed(events=((deep, 1),))
+    assert accounting.epsilon(deep, 1e-5).lower > 0
+    with pytest.raises(InputError, match=r"^events must be nested at most 100 deep$"):
+        accounting.Composed(events=((deep, 1),))
+    wide: accounting.Event = accounting.Gaussian(noise_multiplier=1.0)
+    for _ in range(19):
+        wide = accounting.Composed(events=((wide, 1), (wide, 1)))
+    with pytest.raises(
+        InputError, match=r"^events must hold at most 1,000,000 events in all, got 1,048,576$"
+    ):
+        accounting.Composed(events=((wide, 1), (wide, 1)))
+    theirs = dp_event.GaussianDpEvent(1.0)
+    for _ in range(3000):
+        theirs = dp_event.SelfComposedDpEvent(theirs, 1)
+    with pytest.raises(
+        InputError, match=r"^event must be nested less deep, got a SelfComposedDpEvent of many$"
+    ):
+        accounting.epsilon(theirs, 1e-5)
+
+
+@pytest.mark.parametrize("form", [None, 3, "abc", [1]])
+def test_a_guarantee_is_read_from_an_object_alone(form: Any) -> None:
+    with pytest.raises(InputError, match=r"^form must be an object with a currency, got "):
+        guarantee_from_json(form)
+
+
+@pytest.mark.parametrize("text", ["1e99999999", "1e-99999999", "1/0", "٣/4", "0x1", "1_000", ""])
+def test_a_probability_as_text_is_a_short_number(text: str) -> None:
+    form = {"event": "FinitePair", "p": ["1/2", "5e-1"], "q": [text, "1/2"]}
+    with pytest.raises(InputError, match=r"^q must hold numbers or fractions such as '1/3', got "):
+        event_from_json(form)

@@ -40,13 +40,16 @@ def event_of(event: object, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE
             of replacing one.
 
     Raises:
-        InputError: it is neither, or a number in it is out of range.
+        InputError: it is neither, a number in it is out of range, or it is nested too deep.
         UnsupportedError: the bench has no such event, or none under this adjacency.
     """
     adjacency = one_of(Adjacency, "adjacency", adjacency)
     if not _is_theirs(event):
         return require_event(event)  # type: ignore[arg-type]
-    counted = [(part, count) for part, count in _parts(event, adjacency) if count]
+    try:
+        counted = [(part, count) for part, count in _parts(event, adjacency) if count]
+    except RecursionError:
+        raise InputError(f"event must be nested less deep, got a {type(event).__name__} of many") from None
     if adjacency is Adjacency.REPLACE_ONE and any(isinstance(e, GaussianMixturePair) for e, _ in counted):
         raise UnsupportedError("MixtureOfGaussiansDpEvent is about adding a record, not about replacing one")
     if not counted:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -37,6 +38,8 @@ from workbench.accounting.thresholds import SparseVector
 from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
+
+_FRACTION = re.compile(r"[-+]?[0-9]{1,1000}(/[0-9]{1,1000}|([.][0-9]{0,1000})?([eE][-+]?[0-9]{1,3})?)")
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
@@ -120,6 +123,8 @@ def _entry(name: str, entry: Any) -> Any:
     if not isinstance(entry, str):
         return entry
     try:
-        return Fraction(entry.encode("ascii").decode())  # Fraction itself takes digits of any script.
+        if not _FRACTION.fullmatch(entry):  # Fraction itself takes digits of any script, and any exponent.
+            raise ValueError
+        return Fraction(entry)
     except (ValueError, ZeroDivisionError):
         raise InputError(f"{name} must hold numbers or fractions such as '1/3', got {entry!r}") from None

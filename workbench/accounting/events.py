@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from workbench.core.arguments import number, whole_number
 from workbench.core.errors import InputError
@@ -24,9 +24,15 @@ from workbench.core.one_line import object_line
 _DEVIATIONS_BETWEEN = (1e-40, 1e15)
 """Between the outermost means of a mixture pair: fewer and more take numbers of too many digits."""
 
+MOST_NESTED, MOST_EVENTS = 100, 1_000_000
+"""Compositions in compositions, and events in all of them, not counting repeats."""
+
 
 class Event(ABC):
     """A randomised computation, or a composition of several."""
+
+    _depth: ClassVar[int] = 0
+    _size: ClassVar[int] = 1
 
     def _set_positive(self, name: str) -> None:
         """Check a field of a frozen event and store it as a plain number."""
@@ -264,7 +270,8 @@ class Composed(Event):
         events: Each event with the number of times that it is run, >= 1. The order carries no meaning.
 
     Raises:
-        InputError: there is no event, or a count is below 1.
+        InputError: there is no event, a count is below 1, or compositions are nested more than 100 deep or
+            hold more than a million events, not counting repeats.
     """
 
     events: tuple[tuple[Event, int], ...]
@@ -279,6 +286,12 @@ class Composed(Event):
             (require_event(event), whole_number("count", count, least=1, most=None)) for event, count in pairs
         )
         object.__setattr__(self, "events", counted)
+        object.__setattr__(self, "_depth", 1 + max(event._depth for event, _ in counted))
+        object.__setattr__(self, "_size", sum(event._size for event, _ in counted))
+        if self._depth > MOST_NESTED:
+            raise InputError(f"events must be nested at most {MOST_NESTED} deep")
+        if self._size > MOST_EVENTS:
+            raise InputError(f"events must hold at most {MOST_EVENTS:,} events in all, got {self._size:,}")
 
     def describe(self) -> str:
         """`1000 x Poisson-subsampled Gaussian (...) + 2 x Laplace (...)`."""

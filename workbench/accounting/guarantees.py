@@ -269,8 +269,10 @@ def guarantee_from_json(form: Mapping[str, JSON]) -> Guarantee:
     """Read what `Guarantee.to_json` wrote.
 
     Raises:
-        InputError: unknown currency, or a parameter that is missing or out of range.
+        InputError: it is no object, of unknown currency, or a parameter is missing or out of range.
     """
+    if not isinstance(form, Mapping):
+        raise InputError(f"form must be an object with a currency, got {object_line(form)}")
     known: dict[str, type[Guarantee]] = {
         kind.currency: kind for kind in (ApproximateDP, GaussianDP, RenyiDP, MutualInformation, NoGuarantee)
     }

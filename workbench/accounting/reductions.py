@@ -421,7 +421,10 @@ def _binomial(count: int, q: Fraction, *, up: bool) -> dict[int, float]:
         low = next(i for i in range(count + 1) if below[i] > 1e-9)
         high = next(i for i in range(count, -1, -1) if weights[i] > 1e-100)
         if high - low > _MOST_COMPONENTS:
-            raise UnsupportedError(f"more than {_MOST_COMPONENTS} numbers of a person's records count")
+            raise UnsupportedError(
+                f"records_per_user must be fewer at sampling_probability {float(q):g}, got {count}: more "
+                f"than {_MOST_COMPONENTS} numbers of a person's records in one sample would count"
+            )
         kept = {i: ends(weights[i])[1 if up else 0] for i in range(low + 1, high + 1)}
         if up and high < count:
             kept[count] = ends(sum(weights[high + 1 :], arb(0)))[1]

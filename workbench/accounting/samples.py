@@ -20,7 +20,7 @@ NOISE_OF_MIXTURES = (1e-10, 1e30)
 MOST_STEPS = 100_000
 """Steps among which records are allocated."""
 
-MOST_CAPPED_RECORDS = 10**18
+MOST_CAPPED_RECORDS = 10**15
 """Records of a data set with capped batches: of more, no chance to be in a batch is certified."""
 
 
@@ -143,7 +143,7 @@ class CappedPoisson(Event):
     Attributes:
         noise_multiplier: In units of one record's largest contribution; the sum is over the batch.
         sampling_probability: Of each record, before the cap.
-        dataset_size: Records of the data set, at most 10^18; under add-remove, of the larger neighbour.
+        dataset_size: Records of the data set, at most 10^15; under add-remove, of the larger neighbour.
         largest_batch: The cap.
 
     Raises:

@@ -212,7 +212,9 @@ def _event(options: AskOptions) -> Event:
             return event_from_json(form)
         except InputError as error:
             raise InputError(f"--event: {error}") from error
-        except (ValueError, RecursionError):
+        except RecursionError:
+            raise InputError("--event must be nested less deep") from None
+        except ValueError:
             raise InputError(f"--event must be JSON, got {object_line(options.event)}") from None
     if options.noise_multiplier is None or options.steps is None:
         raise InputError("--noise-multiplier and --steps must be given where --event is not")

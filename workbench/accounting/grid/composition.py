@@ -254,7 +254,9 @@ class Composition:
             losses, p, q = step.law.nodes()
             inside = (losses >= low) & (losses <= high)
             if not (p[inside].any() and q[inside].any()):
-                raise UnsupportedError(f"losses beyond {_LARGEST_LOSS:g} are too large for the grid")
+                raise UnsupportedError(
+                    f"a step has too little noise for the grid: all its losses are beyond {_LARGEST_LOSS:g}"
+                )
             forward.append((losses[inside], p[inside], step.count))
             backward.append((-losses[inside][::-1], q[inside][::-1], step.count))
         self.cumulants = (Cumulants(forward), Cumulants(backward))
