@@ -15,11 +15,12 @@ from workbench.accounting import (
     Gaussian,
     Laplace,
     RandomisedResponse,
+    SubsampledLaplace,
     delta,
     epsilon,
     tpr,
 )
-from workbench.accounting.balls.central_limit import PRECISION, Atoms, Part, Ramp, Tilted
+from workbench.accounting.balls.central_limit import PRECISION, Atoms, Part, Ramp, SampledRamp, Tilted
 from workbench.accounting.events import Event
 from workbench.accounting.grid import many_steps
 from workbench.accounting.grid.composition import Composition
@@ -77,12 +78,34 @@ def test_moments_of_laplace_losses_are_those_of_a_fine_sum() -> None:
             assert float(moment.rad()) < 1e-20
 
 
+@pytest.mark.parametrize("replace_one", [False, True])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_moments_of_sampled_laplace_losses_are_those_of_a_fine_sum(replace_one: bool, mirrored: bool) -> None:
+    scale, q, x = 0.5, 0.3, np.linspace(-12, 13, 2**20)
+    plain = {mean: np.exp(-np.abs(x - mean) / scale) / (2 * scale) for mean in (-1, 0, 1)}
+    with_record = (1 - q) * plain[0] + q * plain[1]
+    other = (1 - q) * plain[0] + q * plain[-1] if replace_one else plain[0]
+    p, against = (other, with_record) if mirrored else (with_record, other)
+    loss = np.log(p / against)
+    part = SampledRamp(Fraction(2), Fraction(3, 10), replace_one=replace_one)
+    for theta in (0.0, 0.3, 2.0):
+        with ctx.workprec(PRECISION):
+            found = part.moments(arb(theta), arb(0.1), arb(0.5), mirrored=mirrored)
+        for power, moment in zip((0, 1, 2, 4), found, strict=True):
+            wanted = np.exp(theta * (loss - 0.1)) * ((loss - 0.1) / 0.5) ** power * p
+            assert float(moment.mid()) == pytest.approx(float(np.trapezoid(wanted, x)), rel=1e-4)
+            assert float(moment.rad()) < 1e-20
+
+
+SAMPLED = SubsampledLaplace(scale=3, sampling_probability=1e-3)
 WIDE: list[tuple[Event, Adjacency]] = [
     (Composed(events=((Laplace(scale=100), 10**7),)), Adjacency.ADD_REMOVE),
     (
         Composed(events=((RandomisedResponse(noise_parameter=0.999, categories=2), 10**7),)),
         Adjacency.REPLACE_ONE,
     ),
+    (Composed(events=((SAMPLED, 10**6),)), Adjacency.ADD_REMOVE),
+    (Composed(events=((SAMPLED, 10**8),)), Adjacency.REPLACE_ONE),
 ]
 
 

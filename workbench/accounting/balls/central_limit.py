@@ -108,6 +108,50 @@ class Ramp(Part):
         return found
 
 
+class SampledRamp(Part):
+    """Laplace noise on a Poisson sample: the pairs of `grid.sampled_laplace`, whose c is 1 / scale.
+
+    Args:
+        c: The largest loss without sampling.
+        q: Sampling probability, in (0, 1).
+        replace_one: Which of the two pairs; the mirrored one has the same losses then.
+    """
+
+    def __init__(self, c: Fraction, q: Fraction, *, replace_one: bool) -> None:
+        self._c, self._q, self._replace_one = c, q, replace_one
+
+    def moments(self, theta: arb, centre: arb, scale: arb, *, mirrored: bool) -> list[arb]:
+        c, q = to_arb(self._c), to_arb(self._q)
+        none = (1 - q + q * (-c).exp()).log() if self._replace_one else arb(0)
+
+        def ratio(x: acb) -> acb:
+            return 1 - q + q * (c * (2 * x - 1)).exp()
+
+        found = []
+        for power in POWERS:
+
+            def at(loss: acb, power: int = power) -> acb:
+                away = loss - centre
+                return (theta * away).exp() * (away / scale) ** power
+
+            def weighed(x: acb, is_analytic: bool, at: Callable[[acb], acb] = at) -> acb:
+                """Over L(0) right of 0; where the pair mirrors itself, for both sides of 0."""
+                loss = ratio(x).log(analytic=is_analytic) - none
+                if self._replace_one:
+                    return none.exp() * (loss.exp() * at(loss) + at(-loss))
+                return at(-loss) if mirrored else loss.exp() * at(loss)
+
+            def inner(x: acb, is_analytic: bool, weighed: Callable[..., acb] = weighed) -> acb:
+                return weighed(x, is_analytic) * (-c * x).exp() * c / 2
+
+            # Beyond 1, and for the pair that has no other side below 0, the loss is constant.
+            atoms = weighed(acb(1), False).real * (-c).exp() / 2
+            if not self._replace_one:
+                atoms += weighed(acb(0), False).real / 2
+            found.append(atoms + _integral(inner, arb(0), arb(1)))
+        return found
+
+
 def _integral(inner: Callable[[acb, bool], acb], low: arb, high: arb) -> arb:
     """Arb's rigorous quadrature, piece by piece."""
     total = arb(0)

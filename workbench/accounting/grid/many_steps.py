@@ -10,9 +10,10 @@ from typing import Literal
 from flint import arb, ctx
 
 from workbench.accounting.balls.ball import to_arb
-from workbench.accounting.balls.central_limit import PRECISION, Atoms, Part, Ramp, Tilted
+from workbench.accounting.balls.central_limit import PRECISION, Atoms, Part, Ramp, SampledRamp, Tilted
 from workbench.accounting.events import Event, FinitePair, Laplace, RandomisedResponse
 from workbench.accounting.grid.composition import Composition
+from workbench.accounting.samples import SubsampledLaplace
 from workbench.interfaces import Adjacency
 
 FEWEST = 100
@@ -75,6 +76,9 @@ def _part(event: Event, adjacency: Adjacency) -> Part | None:
     """The losses of one step, exactly; None for other events."""
     if isinstance(event, Laplace):
         return Ramp(Fraction(2 if adjacency is Adjacency.REPLACE_ONE else 1) / Fraction(event.scale))
+    if isinstance(event, SubsampledLaplace) and event.sampling_probability < 1:
+        c, q = 1 / Fraction(event.scale), Fraction(event.sampling_probability)
+        return SampledRamp(c, q, replace_one=adjacency is Adjacency.REPLACE_ONE)
     pair = event.pair() if isinstance(event, RandomisedResponse) else event
     if isinstance(pair, FinitePair) and len(pair.p) <= _MOST_OUTPUTS:
         both = list(zip(pair.p, pair.q, strict=True))
