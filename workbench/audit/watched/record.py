@@ -480,7 +480,7 @@ def _settings(private: Any) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+def _norms(gradients: list[Tensor]) -> Sequence[Tensor]:
     """Euclidean norm of each, in 32 bits at least; on their device, so that nothing waits for it."""
     if not _WIDE.issuperset([g.dtype for g in gradients]):
         gradients = [g if g.dtype in _WIDE else g.float() for g in gradients]
