@@ -200,9 +200,9 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
                 run = runs(runs.with_records({most.place: near}), forced=a)
             except InputError:
                 return False
-            agree = agreement([b, own, run], a.steps)
+            known: BoolArray = np.array(agreement([b, own, run], a.steps).all(axis=0), dtype=bool)
             for step in np.flatnonzero(idle):
-                idle[step] = bool(agree[:, step].all()) and torch.equal(own.gradients[step], run.gradients[step])
+                idle[step] = bool(known[step]) and torch.equal(own.gradients[step], run.gradients[step])
             if int(idle.sum()) < max(FEWEST_EXPECTED, MOST_IDLE * int(most.present.sum())):
                 return False
         if not copies:
