@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).parent))
@@ -338,29 +337,6 @@ class ClipsSortedById(ClipsTheBatch):
         return super().__call__(sorted(records, key=lambda record: str(record["id"])), seed)
 
 
-class ClipsByHinge(ClipsAllInAnyOrder):
-    """A record that is far on its side of the margin has no gradient, nor has a near copy of it."""
-
-    noise = 0.01
-
-    def divisor(self, size: int) -> float:
-        return 1.0
-
-    def per_record(self, batch: Tensor) -> Gradients:
-        held = {name: p.detach() for name, p in self.parameters.items()}
-        if not len(batch):
-            return {name: torch.zeros(0, *p.shape) for name, p in held.items()}
-
-        def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
-            found, right = (
-                functional_call(self.network, parameters, (image[None],))[0],
-                torch.arange(10) == label,
-            )
-            return functional.relu(1e-3 - (found * right).sum() + (found - 1e9 * right).amax())
-
-        return vmap(grad(loss), in_dims=(None, 0, 0))(held, self.images[batch], self.labels[batch])  # type: ignore[no-any-return]
-
-
 class AtTheEnd(Trainer):
     """Steps that stay inside; the finished weights get noise for all that two trainings can be apart."""
 
@@ -407,7 +383,6 @@ ORDERED: dict[str, Trainer] = {
 
 UNORDERED: dict[str, Trainer] = {
     "clips_all_in_any_order": ClipsAllInAnyOrder(),
-    "clips_by_hinge": ClipsByHinge(),
     "clips_cropped_images": ClipsCroppedImages(),
     "clips_sorted_by_id": ClipsSortedById(),
 }

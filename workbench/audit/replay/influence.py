@@ -19,16 +19,13 @@ from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray, IntArray
+from workbench.interfaces import BoolArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
 
 MOST_IDLE = 0.2
 """Share of the steps that a craft moves in which a near copy of its record may move nothing."""
-
-USUAL = 0.9
-"""Share of the steps that records are in, in the median, above which batches hold nearly all of them."""
 
 FAINT = 0.05
 """Updates of less than this share of the largest are of records that the model fits."""
@@ -145,11 +142,10 @@ def follows_contents(
         places: The first with all its versions.
         crafts: Of the first place.
     """
-    # Where most are in most batches, a place whose one craft has no gradient passes for absent.
-    is_whole = float(np.median([at.present.mean() for at in places])) > USUAL
-    tried = [at for at in places if len(at.versions) > 3] if is_whole else places
     pairs = [
-        (int((one.present ^ two.present).sum()), one, two) for one, two in itertools.combinations(tried, 2)
+        (int((one.present ^ two.present).sum()), one, two)
+        for i, one in enumerate(places)
+        for two in places[:i]
     ]
     steps, one, two = max(pairs, key=lambda pair: pair[0], default=(0, places[0], places[0]))
     if steps < FEWEST_EXPECTED:
@@ -185,43 +181,20 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
         return True
     most = max(places, key=lambda at: int(at.present.sum()))
     idle: BoolArray = np.array(most.present, dtype=bool)
-    own, records = b, list(runs.records)
-    # A record that the model fits has no gradient, near or not, where some craft has one. A craft that moves
-    # others may do so by a little more or less of it, so that it is asked only where most are in all batches.
-    is_whole = float(np.median([at.present.mean() for at in places])) > USUAL
-    for of_craft in (False, True) if is_whole else (False,):
-        if of_craft:
-            number = _most_distinct(most.versions, np.flatnonzero(idle))
-            own, records[most.place] = most.versions[number], most.crafts[number].record
-        copies = near_copies(records, most.place)
-        runs.expect(len(copies))
-        for near in copies:  # Cropped, cut to a length, or shifted, a training does not see every change.
-            try:
-                run = runs(runs.with_records({most.place: near}), forced=a)
-            except InputError:
-                return False
-            known: BoolArray = np.array(agreement([b, own, run], a.steps).all(axis=0), dtype=bool)
-            for step in np.flatnonzero(idle):
-                idle[step] = bool(known[step]) and torch.equal(own.gradients[step], run.gradients[step])
-            if int(idle.sum()) < max(FEWEST_EXPECTED, MOST_IDLE * int(most.present.sum())):
-                return False
-        if not copies:
-            return of_craft
-    return True
-
-
-def _most_distinct(versions: Sequence[Recording], steps: Sequence[int] | IntArray) -> int:
-    """The version whose updates are those of no other one, in most of these steps."""
-
-    def alone(number: int) -> int:
-        others = [version for at, version in enumerate(versions) if at != number]
-        return sum(
-            not any(torch.equal(versions[number].gradients[step], other.gradients[step]) for other in others)
-            for step in steps
-            if all(step < version.steps for version in versions)
-        )
-
-    return max(range(len(versions)), key=alone)
+    # Cropped, cut to a length, or shifted, a training does not see every change.
+    copies = near_copies(runs.records, most.place)
+    runs.expect(len(copies))
+    for near in copies:
+        try:
+            run = runs(runs.with_records({most.place: near}), forced=a)
+        except InputError:
+            return False
+        agree = agreement([b, run], a.steps)[1]
+        for step in np.flatnonzero(idle):
+            idle[step] = bool(agree[step]) and torch.equal(b.gradients[step], run.gradients[step])
+        if int(idle.sum()) < max(FEWEST_EXPECTED, MOST_IDLE * int(most.present.sum())):
+            return False
+    return bool(copies)
 
 
 def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
