@@ -203,8 +203,9 @@ def test_a_step_between_has_as_much_room_for_noise_as_the_others_at_most() -> No
     ]
     steps[299] = replace(steps[299], norm=None)
     steps[300] = replace(steps[300], values=0)
+    steps[10] = replace(steps[10], norm=0.0)  # Nor does one without any room make room in others.
     found = noise_of(replace(run, header=replace(run.header, noise_multiplier=None), steps=steps), 0.05)
-    read = [t for t in range(400) if steps[t].norm is not None]
+    read = [t for t in range(400) if steps[t].norm]
     assert found.most[257] == found.most[read].max()
     assert 1 < found.most[read].max() < 1.3
     assert math.isinf(found.most[299])

@@ -271,6 +271,14 @@ def noise_of_half(rate: float) -> float:
     )
 
 
+@cache
+def noise_at(rate: float) -> float:
+    """For the claim at this rate."""
+    return calibrate_noise_multiplier(
+        target_epsilon=EPSILON, target_delta=DELTA, sampling_probability=rate, steps=STEPS
+    )
+
+
 class SortedByBrightness(Trainer):
     """Coins by the places of records that are sorted: what is drawn is as likely as without the order."""
 
@@ -278,6 +286,19 @@ class SortedByBrightness(Trainer):
         order = self.images.sum(1).argsort()
         self.images, self.labels = self.images[order], self.labels[order]
         return super().optimizer()
+
+
+class SortedInLargeBatches(SortedByBrightness):
+    """Likewise, each record in nearly every step; many are as bright as others."""
+
+    rate = 0.95
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        self.expected = self.rate * len(self.labels)
+        return super().optimizer()
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.normal(0.0, noise_at(self.rate) * CLIP, parameter.shape, generator=self.generator)
 
 
 class SortedByInk(Trainer):
@@ -375,6 +396,7 @@ TRAINERS = {
 ORDERED: dict[str, Trainer] = {
     "of_capped_classes": OfCappedClasses(),
     "sorted_by_brightness": SortedByBrightness(),
+    "sorted_in_large_batches": SortedInLargeBatches(),
     "sorted_by_ink": SortedByInk(),
     "sorted_by_pixels": SortedByPixels(),
     "sorted_by_hash": SortedByHash(),

@@ -39,7 +39,9 @@ from workbench.core.arguments import whole_number
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.one_line import object_line
 
-_FRACTION = re.compile(r"[-+]?[0-9]{1,1000}(/[0-9]{1,1000}|([.][0-9]{0,1000})?([eE][-+]?[0-9]{1,3})?)")
+_FRACTION = re.compile(
+    r"[-+]?(?=[.]?[0-9])[0-9]{0,1000}(/[0-9]{1,1000}|([.][0-9]{0,1000})?([eE][-+]?[0-9]{1,3})?)"
+)
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind

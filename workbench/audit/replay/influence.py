@@ -27,6 +27,9 @@ FEWEST_EXPECTED = 3
 MOST_IDLE = 0.2
 """Share of the steps that a craft moves in which a near copy of its record may move nothing."""
 
+TIES = 0.8
+"""Of what another seed moves updates: records that are sorted move them by less when their places change."""
+
 FAINT = 0.05
 """Updates of less than this share of the largest are of records that the model fits."""
 
@@ -174,8 +177,8 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
 
     So it is where records are sorted, or capped in number, by what they hold, and batches are drawn by place:
     those between where the record was and where the craft is get other coins. Or whether, where moves are not
-    seen to add up, a sampler's batches are the same ones of records in reversed order, as where the order is
-    that of a hash.
+    seen to add up, a sampler's batches are nearly the same ones where each record takes the next one's place,
+    as where the order is that of a hash, or nearly all are in a batch.
     """
     if not adds_up and _has_own_order(runs, a, b):
         return True
@@ -198,31 +201,37 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
 
 
 def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
-    """Whether updates are the same for what records hold in reversed order, and others under another seed."""
+    """Whether updates move much less than under another seed, where each record takes the next one's place.
+
+    Where batches are drawn by place, they move as much. Where records are sorted, nothing moves but the last
+    record, if it ties with others.
+    """
     pair = runs.still(a, 1)
     # The first step of another seed is of other weights.
-    if pair is None or not _unlike(b, pair[1], range(1, min(b.steps, pair[1].steps))).any():
+    steps = range(1, min(b.steps, pair[1].steps)) if pair is not None else range(0)
+    if pair is None or not _apart(b, pair[1], steps) > 0:
         return False  # No sampling is seen.
     runs.expect(1)
     try:
-        run = runs(runs.with_records(dict(enumerate(reversed(runs.records)))), forced=a)
+        run = runs(runs.with_records(dict(enumerate([*runs.records[-1:], *runs.records[:-1]]))), forced=a)
     except InputError:
         return False
-    unlike = _unlike(b, run, np.flatnonzero(agreement([b, run], a.steps).all(axis=0)))
-    return len(unlike) >= FEWEST_EXPECTED and not unlike.any()
+    known = [step for step in np.flatnonzero(agreement([b, run], a.steps).all(axis=0)) if step in steps]
+    return len(known) >= FEWEST_EXPECTED and _apart(b, run, known) < TIES * _apart(b, pair[1], known)
 
 
-def _unlike(one: Recording, other: Recording, steps: Iterable[int]) -> BoolArray:
-    """Of each step with an update, whether the updates differ by more than rounding."""
-    pairs = [(one.gradients[step], other.gradients[step]) for step in steps]
-    return np.array(
-        [
-            x.shape != y.shape or float((x - y).norm()) > 1e-4 * float(x.norm())
-            for x, y in pairs
-            if bool(x.any())
-        ],
-        dtype=bool,
-    )
+def _apart(one: Recording, other: Recording, steps: Iterable[int]) -> float:
+    """By how much the updates of these steps differ beyond rounding, together."""
+    squares = 0.0
+    for step in steps:
+        x, y = one.gradients[step].double(), other.gradients[step].double()
+        if not bool(x.any()):
+            continue
+        if x.shape != y.shape:
+            return math.inf
+        apart = float((x - y).norm())
+        squares += apart**2 if apart > 1e-4 * float(x.norm()) else 0.0
+    return math.sqrt(squares)
 
 
 def emptied(runs: Runs, a: Recording, first: Place, crafts: Mapping[int, Sequence[Craft]]) -> float:
@@ -261,8 +270,7 @@ def noise_moved(runs: Runs, a: Recording, b: Recording, first: Place, *, differs
         version, record = first.versions[number], first.crafts[number].record
         with suppress(InputError):
             noisy = runs(runs.with_records({first.place: record}), forced=a, share=1.0)
-            # Where other numbers are drawn, as by a filter that drops the record, so is other noise.
-            agree = agreement([b, version, noisy], a.steps).all(axis=0)
+            agree = agreement([version, noisy], a.steps).all(axis=0)
             for step in np.flatnonzero(agree & first.present):
                 own = (a.gradients[step] - b.gradients[step]).double()
                 theirs = (noisy.gradients[step] - version.gradients[step]).double()

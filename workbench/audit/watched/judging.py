@@ -102,7 +102,8 @@ def noise_of(run: WatchedRun, error: float) -> Noise:
         most_noise = (1 + ROUNDING) * norm * divisor / quantile
         room = most_noise / clip
     room = np.where((room > 0) & np.isfinite(room), room, math.inf)
-    room[is_between & ~is_read] = room[is_read].max() if is_read.any() else math.inf
+    # A norm of 0 leaves no room for noise.
+    room[is_between & ~is_read] = room[is_read & (norm > 0)].max(initial=0.0) or math.inf
     doubts, faults = [], []
     ordered = np.sort(norm[is_read])
     if ordered.size >= 3 and ordered[-1] > 0 and ordered[-1] - ordered[-3] < SAME_NORM * ordered[-1]:
