@@ -208,7 +208,7 @@ def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
     """
     pair = runs.still(a, 1)
     # The first step of another seed is of other weights.
-    steps = range(1, min(b.steps, pair[1].steps)) if pair is not None else range(0)
+    steps = range(1, min(a.steps, b.steps, pair[1].steps)) if pair is not None else range(0)
     if pair is None or not _apart(b, pair[1], steps) > 0:
         return False  # No sampling is seen.
     runs.expect(1)
@@ -216,7 +216,8 @@ def _has_own_order(runs: Runs, a: Recording, b: Recording) -> bool:
         run = runs(runs.with_records(dict(enumerate([*runs.records[-1:], *runs.records[:-1]]))), forced=a)
     except InputError:
         return False
-    known = [step for step in np.flatnonzero(agreement([b, run], a.steps).all(axis=0)) if step in steps]
+    agree = agreement([b, run], a.steps)
+    known = [step for step in steps if agree[:, step].all()]
     return len(known) >= FEWEST_EXPECTED and _apart(b, run, known) < TIES * _apart(b, pair[1], known)
 
 
