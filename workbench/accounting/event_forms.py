@@ -129,4 +129,6 @@ def _entry(name: str, entry: Any) -> Any:
             raise ValueError
         return Fraction(entry)
     except (ValueError, ZeroDivisionError):
-        raise InputError(f"{name} must hold numbers or fractions such as '1/3', got {entry!r}") from None
+        raise InputError(
+            f"{name} must hold numbers or fractions such as '1/3', got {object_line(entry)}"
+        ) from None

@@ -21,7 +21,7 @@ MOST_STEPS = 100_000
 """Steps among which records are allocated."""
 
 MOST_CAPPED_RECORDS = 10**15
-"""Records of a data set with capped batches: of more, no chance to be in a batch is certified."""
+"""Records of a data set with capped batches: of more, the chance to be in a batch takes minutes."""
 
 
 _LEAST_DIVIDED = 1e-100

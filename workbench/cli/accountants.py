@@ -309,7 +309,6 @@ def _certified(event: Event, options: AskOptions) -> Bounds | str:
 
 def _decided(answer: float | str, bounds: Bounds | str, event: Event, options: AskOptions) -> Bounds | str:
     """The certified bounds, narrowed until they decide about an answer."""
-
     if isinstance(answer, str) or isinstance(bounds, str):
         return bounds
 

@@ -95,10 +95,7 @@ class Ramp(Part):
         c = to_arb(self._c)
         found = []
         for power in POWERS:
-
-            def at(x: acb, power: int = power) -> acb:
-                away = x - centre
-                return (theta * away).exp() * (away / scale) ** power
+            at = _tilted_power(theta, centre, scale, power)
 
             def inner(x: acb, _: bool, at: Callable[[acb], acb] = at) -> acb:
                 return at(x) * ((x - c) / 2).exp() / 4
@@ -129,10 +126,7 @@ class SampledRamp(Part):
 
         found = []
         for power in POWERS:
-
-            def at(loss: acb, power: int = power) -> acb:
-                away = loss - centre
-                return (theta * away).exp() * (away / scale) ** power
+            at = _tilted_power(theta, centre, scale, power)
 
             def weighed(x: acb, is_analytic: bool, at: Callable[[acb], acb] = at) -> acb:
                 """Over L(0) right of 0; where the pair mirrors itself, for both sides of 0."""
@@ -150,6 +144,16 @@ class SampledRamp(Part):
                 atoms += weighed(acb(0), False).real / 2
             found.append(atoms + _integral(inner, arb(0), arb(1)))
         return found
+
+
+def _tilted_power(theta: arb, centre: arb, scale: arb, power: int) -> Callable[[acb], acb]:
+    """exp(theta (L - centre)) ((L - centre) / scale)^power, of a loss L."""
+
+    def at(loss: acb) -> acb:
+        away = loss - centre
+        return (theta * away).exp() * (away / scale) ** power
+
+    return at
 
 
 def _integral(inner: Callable[[acb, bool], acb], low: arb, high: arb) -> arb:

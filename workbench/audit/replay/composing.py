@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
 
 import numpy as np
 
@@ -63,77 +62,87 @@ def composed_epsilon(
         which: `"lower"`, `"middle"` or `"upper"`: the end of the distances and of the certified bounds.
         step: What a step is by its noise multiplier; unless given, a Gaussian sum over a Poisson sample.
     """
-    judged_guarantee(claim)
-    farthest, found = distances.max(initial=0.0), []
-    with suppress(UnsupportedError) if farthest > FAR else nullcontext():
-        found.append(_composed_epsilon(distances, sampler, steps, claim, which=which, step=step))
+    delta, adjacency = judged_guarantee(claim).delta, claim.about
+    assert isinstance(adjacency, Adjacency)
+    if not distances.size or sampler.rate <= 0:
+        return 0.0
+    farthest = float(distances.max())
+    if math.isinf(farthest) or (which != "lower" and farthest > FARTHEST):
+        return math.inf
+    if farthest <= 0:
+        return 0.0
+    is_shuffled = sampler.kind == "shuffled epochs"
+    if is_shuffled and adjacency is Adjacency.ADD_REMOVE:
+        adjacency = Adjacency.ZERO_OUT
+    capped, found = np.minimum(distances, FARTHEST), None
+    try:
+        if is_shuffled:
+            event = _epochs(capped, sampler, steps, which=which)
+        else:
+            event = _samples(capped, sampler, steps, which=which, step=step)
+        if not isinstance(event, Event):
+            return event
+        bounds = epsilon_bounds(event, delta, adjacency=adjacency)
+        found = {"lower": bounds.lower, "upper": bounds.upper}.get(which, (bounds.lower + bounds.upper) / 2)
+    except UnsupportedError:
+        if farthest <= FAR:
+            raise
+    if which == "upper" or farthest <= FAR or (found is not None and not is_shuffled):
+        return math.inf if found is None else found
     # The bounds of shuffled epochs are wide before there are none.
-    if FAR < farthest < math.inf and which != "upper" and (not found or sampler.kind == "shuffled epochs"):
-        nearer = np.minimum(distances, FAR)
-        found.append(_composed_epsilon(nearer, sampler, steps, claim, which=which, step=step))
-    return max(found, default=math.inf)
+    nearer = composed_epsilon(np.minimum(distances, FAR), sampler, steps, claim, which=which, step=step)
+    return max(nearer, found or 0.0)
 
 
-def _composed_epsilon(
+def _epochs(distances: FloatArray, sampler: Sampler, steps: int, *, which: str) -> Event | float:
+    """Shuffled epochs of one distance; an epsilon where there is one batch alone."""
+    farthest = float(distances.max())
+    distance = {"lower": float(distances[distances > 0].min()), "middle": float(np.median(distances))}.get(
+        which, farthest
+    )
+    batches = sampler.fewest if which == "upper" and sampler.fewest else sampler.batches
+    if batches < 2:
+        return math.inf
+    return ShuffledBatches(
+        noise_multiplier=1 / distance, batches=batches, epochs=max(1, steps // sampler.batches)
+    )
+
+
+def _samples(
     distances: FloatArray,
     sampler: Sampler,
     steps: int,
-    claim: Claim,
     *,
     which: str,
-    step: Callable[[float], Event] | None = None,
-) -> float:
-    delta, adjacency, rate = judged_guarantee(claim).delta, claim.about, sampler.rate
-    assert isinstance(adjacency, Adjacency)
-    if not distances.size or rate <= 0:
-        return 0.0
-    if np.isinf(distances).any() or (which != "lower" and distances.max() > FARTHEST):
-        return math.inf
-    distances = np.minimum(distances, FARTHEST)
-    if not (distances > 0).any():
-        return 0.0
-    if sampler.kind == "shuffled epochs":
-        distance = float(
-            {"lower": distances[distances > 0].min(), "middle": np.median(distances)}.get(
-                which, distances.max()
+    step: Callable[[float], Event] | None,
+) -> Event | float:
+    """Samples with groups of one distance each; an epsilon where no step counts."""
+    parts: list[tuple[Event, int]] = []
+    seen = taken = 0
+    squares = 0.0
+    # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
+    bins = BINS if step is None else FEW_BINS
+    far, near = distances[distances > FAR], np.sort(distances[distances <= FAR])[::-1]
+    groups = np.array_split(near, min(bins, near.size)) if near.size else []
+    if far.size:
+        groups = [distances] if which == "upper" else [far, *groups]
+    for group in groups:
+        distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
+        seen += group.size
+        share = steps * seen / distances.size
+        count = (math.ceil(share) if which == "upper" else math.floor(share)) - taken
+        taken += count
+        if distance <= 0 or count < 1:
+            continue
+        noise = min(1 / distance, 1e6)
+        if step is not None:
+            parts.append((step(noise), count))
+        elif sampler.rate >= 1:
+            squares += count / noise**2
+        else:
+            parts.append(
+                (SubsampledGaussian(noise_multiplier=noise, sampling_probability=sampler.rate), count)
             )
-        )
-        batches = sampler.fewest if which == "upper" and sampler.fewest else sampler.batches
-        if batches < 2:
-            return math.inf
-        event: Event = ShuffledBatches(
-            noise_multiplier=1 / distance, batches=batches, epochs=max(1, steps // sampler.batches)
-        )
-        known = Adjacency.ZERO_OUT if adjacency is Adjacency.ADD_REMOVE else adjacency
-        bounds = epsilon_bounds(event, delta, adjacency=known)
-    else:
-        parts: list[tuple[Event, int]] = []
-        seen = taken = 0
-        squares = 0.0
-        # From the farthest on: of steps at least as far, no more than the share seen (for the lower end).
-        bins = BINS if step is None else FEW_BINS
-        far, near = distances[distances > FAR], np.sort(distances[distances <= FAR])[::-1]
-        groups = np.array_split(near, min(bins, near.size)) if near.size else []
-        if far.size:
-            groups = [distances] if which == "upper" else [far, *groups]
-        for group in groups:
-            distance = float({"lower": group.min(), "middle": np.median(group)}.get(which, group.max()))
-            seen += group.size
-            share = steps * seen / distances.size
-            count = (math.ceil(share) if which == "upper" else math.floor(share)) - taken
-            taken += count
-            if distance <= 0 or count < 1:
-                continue
-            noise = min(1 / distance, 1e6)
-            if step is not None:
-                parts.append((step(noise), count))
-            elif rate >= 1:
-                squares += count / noise**2
-            else:
-                parts.append((SubsampledGaussian(noise_multiplier=noise, sampling_probability=rate), count))
-        if squares:
-            parts.append((Gaussian(noise_multiplier=1 / math.sqrt(squares)), 1))  # All of them, exactly.
-        if not parts:
-            return 0.0
-        bounds = epsilon_bounds(Composed(events=tuple(parts)), delta, adjacency=adjacency)
-    return {"lower": bounds.lower, "upper": bounds.upper}.get(which, (bounds.lower + bounds.upper) / 2)
+    if squares:
+        parts.append((Gaussian(noise_multiplier=1 / math.sqrt(squares)), 1))  # All of them, exactly.
+    return Composed(events=tuple(parts)) if parts else 0.0

@@ -178,7 +178,7 @@ def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place]
     So it is where records are sorted, or capped in number, by what they hold, and batches are drawn by place:
     those between where the record was and where the craft is get other coins. Or whether, where moves are not
     seen to add up, a sampler's batches are nearly the same ones where each record takes the next one's place,
-    as where the order is that of a hash, or nearly all are in a batch.
+    as where the order is that of a hash, or where so many are in a batch that near copies move all steps.
     """
     if not adds_up and _has_own_order(runs, a, b):
         return True
