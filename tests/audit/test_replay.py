@@ -28,7 +28,7 @@ from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.replay.along import along
 from workbench.audit.replay.batches import Batches, by_common_measure, counted, whole_numbers
 from workbench.audit.replay.composing import composed_epsilon
-from workbench.audit.replay.crafts import near_copies
+from workbench.audit.replay.crafts import Craft, near_copies, variants
 from workbench.audit.replay.draws import Silence
 from workbench.audit.replay.generators import heard_by, own_generators
 from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed
@@ -614,6 +614,24 @@ def test_an_order_by_content_is_told_from_batches_that_are_clipped(name: str) ->
     is_ordered = name in paid_elsewhere.ORDERED
     assert found.verdict.kind == ("UNDECIDED" if is_ordered else "REFUTED"), found.verdict.sentence
     assert ("records are sorted, capped in number" in found.verdict.sentence) == is_ordered
+
+
+def test_variants_of_a_craft_have_changes_and_labels() -> None:
+    images = [
+        {"id": str(i), "image": [0.0, 3.0, 0.0], "text": "", "label": label} for i, label in enumerate("bac")
+    ]
+    made = variants(images, Craft(images[0]))
+    assert [(one["image"], one["label"]) for one in made[:3]] == [
+        ([0.0, 0.0, 0.0], "b"),
+        ([3.0, 3.0, 0.0], "b"),
+        ([0.0, 3.0, 3.0], "b"),
+    ]
+    assert [one["label"] for one in made] == ["b", "b", "b", "a", "a", "a"]
+    texts = [
+        {"id": str(i), "image": None, "text": text, "label": None} for i, text in enumerate(["a b", "c", ""])
+    ]
+    assert [one["text"] for one in variants(texts, Craft(texts[0]))] == ["b b", "c b"]
+    assert [one["text"] for one in variants(texts, Craft(texts[2]))] == ["a", "b", "c"]
 
 
 def test_near_copies_are_made_of_what_has_neighbours_that_differ() -> None:

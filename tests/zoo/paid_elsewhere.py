@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -329,6 +330,40 @@ class SortedByHash(Trainer):
         return super().optimizer()
 
 
+class DrawnByPixels(Trainer):
+    """Right where what others hold is secret too: a hash of its pixels, step and seed is a record's coin."""
+
+    rate = 0.85
+
+    def __call__(self, records: Records, seed: int) -> Callable[[Records], Tensor]:
+        self.seed, self.held = seed, [self.hashed(record) for record in records]
+        return super().__call__(records, seed)
+
+    def hashed(self, record: Mapping[str, Any]) -> str:
+        return str(record["image"])
+
+    def batch(self, step: int) -> Tensor:
+        drawn = [hashlib.sha256(f"{one} {step} {self.seed}".encode()).digest()[:8] for one in self.held]
+        coins = torch.tensor([int.from_bytes(one) / 2.0**64 for one in drawn])
+        return torch.nonzero(coins < self.rate)[:, 0]
+
+    def drawn(self, name: str, parameter: Tensor) -> Tensor:
+        return torch.normal(0.0, noise_at(self.rate) * CLIP, parameter.shape, generator=self.generator)
+
+
+class DrawnByPixelsOften(DrawnByPixels):
+    rate = 0.9
+
+
+class DrawnByAllItHolds(DrawnByPixels):
+    """Likewise by a hash of all that a record holds, its id too."""
+
+    rate = 0.7
+
+    def hashed(self, record: Mapping[str, Any]) -> str:
+        return str(sorted(record.items(), key=str))
+
+
 class ClipsTheBatch(Trainer):
     """Wrong: a tenth of the noise, and the sum is clipped, not each record."""
 
@@ -400,8 +435,11 @@ ORDERED: dict[str, Trainer] = {
     "sorted_by_ink": SortedByInk(),
     "sorted_by_pixels": SortedByPixels(),
     "sorted_by_hash": SortedByHash(),
+    "drawn_by_pixels": DrawnByPixels(),
+    "drawn_by_pixels_often": DrawnByPixelsOften(),
+    "drawn_by_all_it_holds": DrawnByAllItHolds(),
 }
-"""Records that are sorted, or capped in number, by what they hold, and sampled by place."""
+"""Records that are sorted, capped in number, or drawn, by what they hold."""
 
 UNORDERED: dict[str, Trainer] = {
     "clips_all_in_any_order": ClipsAllInAnyOrder(),

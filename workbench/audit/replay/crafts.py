@@ -21,6 +21,9 @@ FITTED = (1.0, 3.0)
 SURE, MOST_LABELS = 30.0, 4
 """A multiple of a label's mean image that leaves hardly a gradient once it is fitted, and of how many."""
 
+VARIANTS, LABELS_EACH = 6, 2
+"""Of a craft, to see whether each has a coin of its own."""
+
 BEYOND = 1e39
 """Multiple at which float32 numbers are infinite."""
 
@@ -149,6 +152,30 @@ def near_copies(records: Sequence[Mapping[str, Any]], place: int) -> list[dict[s
         return []
     ends = max(twins), min(twins, key=lambda at: abs(at - len(words) / 2))
     return [{**record, "text": " ".join([*words[:at], twins[at], *words[at + 1 :]])} for at in ends]
+
+
+def variants(records: Sequence[Mapping[str, Any]], craft: Craft) -> list[dict[str, Any]]:
+    """The craft with a pixel or the first word changed, each with `LABELS_EACH` labels if there are as many.
+
+    Returns:
+        `VARIANTS` of one label, then as many of the next.
+    """
+    record = dict(craft.record)
+    own = record["label"]
+    others = sorted({r["label"] for r in records if r["label"] is not None} - {own})
+    changed: list[dict[str, Any]] = []
+    if record["image"] is not None:
+        image = [float(value) for value in record["image"]]
+        largest = max(map(abs, image)) or 1.0
+        # What is lit, first: there a change turns the gradient.
+        for at in sorted(range(len(image)), key=lambda at: image[at] == 0)[:VARIANTS]:
+            pixel = 0.0 if image[at] else largest
+            changed.append({**record, "image": [*image[:at], pixel, *image[at + 1 :]]})
+    else:
+        words = str(record["text"]).split()
+        known = sorted({word for r in records for word in str(r["text"]).split()} - set(words[:1]))
+        changed = [{**record, "text": " ".join([word, *words[1:]])} for word in known[:VARIANTS]]
+    return [{**one, "label": label} for label in [own, *others][:LABELS_EACH] for one in changed]
 
 
 def within_range(crafts: Sequence[Craft]) -> list[Craft]:

@@ -13,13 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.audit.replay.crafts import Craft, fitted, near_copies, overflowing, twins, two_for_many
+from workbench.audit.replay.crafts import (
+    Craft,
+    fitted,
+    near_copies,
+    overflowing,
+    twins,
+    two_for_many,
+    variants,
+)
 from workbench.audit.replay.leaks import leaks_of
 from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray
+from workbench.interfaces import BoolArray, FloatArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -170,6 +178,50 @@ def follows_contents(
     if bool((moved[~one.present & ~two.present] > 0.1 * usual).any()):
         return True
     return bool(expected.sum() >= FEWEST_EXPECTED and (moved < 1e-4 * usual).all())
+
+
+def has_coins_of_versions(
+    runs: Runs, own: tuple[Recording, Recording], deep: Sequence[Place], craft: Craft
+) -> bool:
+    """Whether some variants of a craft are in a batch that others, in the same place, are not in.
+
+    What moves an update exactly as far as another version, while a third moves it otherwise, is not in the
+    batch, or is fitted perfectly. Of a variant that is fitted, the same one with another label is not: where
+    two of different labels leave the same update, neither is in it. Where batches are drawn by place, a third
+    is not then either. Asked where some versions of a place are equal in a step that others move: as where
+    coins are a hash of a record, and so many are in a batch that some version of a record is always there.
+    """
+    a, b = own
+    if not any(_are_equal(at.raw, at.agree) for at in deep):
+        return False
+    records = variants(runs.records, craft)
+    labels = [record["label"] for record in records]
+    runs.expect(len(records))
+    try:
+        made = [runs(runs.with_records({deep[0].place: record}), forced=a) for record in records]
+    except InputError:
+        return False
+    agree = agreement([b, *made], a.steps)[1:]
+    distances = np.zeros((len(made), len(made), a.steps))
+    for step in np.flatnonzero(agree.all(axis=0)):
+        rows = torch.stack([run.gradients[step] for run in made]).double()
+        distances[:, :, step] = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+    may_both_be_fitted = np.array([[one == two for two in labels] for one in labels]) & (len(set(labels)) > 1)
+    return _are_equal(distances, agree, ~may_both_be_fitted)
+
+
+def _are_equal(distances: FloatArray, agree: BoolArray, asked: BoolArray | None = None) -> bool:
+    """Whether two versions that differ in some step are exactly equal in one in which others differ.
+
+    Args:
+        distances: Of all versions at each step, shape `(v, v, T)`.
+        agree: Steps at which each is known, shape `(v, T)`.
+        asked: Of which pairs, shape `(v, v)`; all by default.
+    """
+    known = agree[:, None] & agree[None]
+    apart = (distances > 0) & known
+    equal = ~apart & known & apart.any(axis=2)[:, :, None] & apart.any(axis=(0, 1))
+    return bool((equal if asked is None else equal & asked[:, :, None]).any())
 
 
 def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place], *, adds_up: bool) -> bool:

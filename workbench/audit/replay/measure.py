@@ -24,6 +24,7 @@ from workbench.audit.replay.crafts import CRAFTS, LOUDER, Craft, crafted, within
 from workbench.audit.replay.influence import (
     emptied,
     follows_contents,
+    has_coins_of_versions,
     moves_others,
     noise_moved,
     renamed,
@@ -444,7 +445,8 @@ def _of_records(
             bool(usual and len(first.versions) > 3 and not (tries and hits == tries))
             and follows_contents(runs, own, places, crafts[first.place])
         )
-        or bool(usual and not tries and moves_others(runs, a, b, places, adds_up=apart < ADDS_UP)),
+        or bool(usual and not tries and moves_others(runs, a, b, places, adds_up=apart < ADDS_UP))
+        or bool(usual and has_coins_of_versions(runs, own, deep, first.crafts[0])),
         "tries": tries,
         "sizes": sizes,
         # Of batches of one size, what is added to each update beside the records would count as theirs.
