@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -25,14 +26,14 @@ import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.watched import record
 from workbench.audit.watched.judging import BY_SETTING, BY_SIZE, Judged, judged, noise_of, size_of_epochs
-from workbench.audit.watched.record import Watch
+from workbench.audit.watched.record import DrawCounter, Watch
 from workbench.audit.watched.run_file import (
     FORWARD,
     PER_RECORD,
     Header,
     Step,
     WatchedRun,
-    is_norm_read,
+    is_read,
     read_run,
 )
 from workbench.cli.app import main
@@ -181,34 +182,63 @@ def test_a_step_without_noise_has_no_finite_epsilon_unless_delta_hides_it() -> N
     assert judged(CLAIM, rare).lower == 0.0
 
 
-def test_norms_are_read_of_the_first_steps_and_then_of_one_in_four() -> None:
+def test_norms_and_draws_are_read_of_the_first_steps_and_then_of_one_in_sixteen() -> None:
     layer = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    own = torch.normal, vars(torch.Tensor).get("normal_")
     with workbench.watch(optimizer, file=None) as run:
-        for _ in range(266):
+        for step in range(290):
             layer(torch.ones(3, 2)).sum().backward()
+            if step % 2:
+                layer.weight.grad += torch.normal(0.0, 2.0, layer.weight.shape)
             optimizer.step()
             optimizer.zero_grad()
-    unread = [step.step for step in run.steps if step.norm is None]
-    assert unread == [257, 258, 259, 261, 262, 263, 265, 266]
+    assert (torch.normal, vars(torch.Tensor).get("normal_")) == own
+    assert [step.step for step in run.steps[256:] if step.norm is not None] == [272, 288]
+    assert [step.step for step in run.steps[256:] if step.draws is not None] == [272, 288]
+    assert [step.draws for step in run.steps[:4]] == [0, 1, 0, 1]
+    assert [run.steps[at].draws for at in (271, 287)] == [1, 1]
+    assert run.steps[271].std == pytest.approx(2 * math.sqrt(2 / 3))
     assert {step.values for step in run.steps} == {3}
+    says = "noise is drawn before 130 of the 258 steps before which draws are read alone"
+    assert [fault.says for fault in noise_of(run.run(), 0.05).faults] == [says]
+
+
+def test_functions_that_somebody_wraps_meanwhile_are_left_to_them() -> None:
+    layer, own = torch.nn.Linear(2, 1), torch.normal
+    counter = DrawCounter(list(layer.parameters()))
+
+    def drawn() -> tuple[int | None, float | None]:
+        torch.normal(0.0, 3.0, (1, 2))
+        return counter.taken(2)
+
+    with counter:
+        assert drawn() == (1, 3.0)
+        with patch.object(torch, "normal", Mock(side_effect=torch.normal)) as theirs:
+            assert drawn() == (1, 3.0)
+            counter.listen(False)
+            assert torch.normal is theirs
+            assert drawn() == (None, None)
+            counter.listen(True)
+            assert drawn() == (1, 3.0)
+            assert theirs.call_count == 3
+        counter.listen(False)
+        assert torch.normal is own
 
 
 def test_a_step_between_has_as_much_room_for_noise_as_the_others_at_most() -> None:
     """But a step without a gradient has no part in it, nor one whose norm is not finite."""
     norms = np.random.default_rng(0).chisquare(1000, size=400) ** 0.5
     run = made_run(steps=400, values=1000, draws=1, clip=1.0, divisor=1.0)
-    steps = [
-        replace(step, norm=norms[step.step - 1] if is_norm_read(step.step) else None) for step in run.steps
-    ]
-    steps[299] = replace(steps[299], norm=None)
+    steps = [replace(step, norm=norms[step.step - 1] if is_read(step.step) else None) for step in run.steps]
+    steps[303] = replace(steps[303], norm=None)
     steps[300] = replace(steps[300], values=0)
     steps[10] = replace(steps[10], norm=0.0)  # Nor does one without any room make room in others.
     found = noise_of(replace(run, header=replace(run.header, noise_multiplier=None), steps=steps), 0.05)
     read = [t for t in range(400) if steps[t].norm]
     assert found.most[257] == found.most[read].max()
     assert 1 < found.most[read].max() < 1.3
-    assert math.isinf(found.most[299])
+    assert math.isinf(found.most[303])
     assert math.isinf(found.most[300])
 
 

@@ -21,7 +21,7 @@ FITTED = (1.0, 3.0)
 SURE, MOST_LABELS = 30.0, 4
 """A multiple of a label's mean image that leaves hardly a gradient once it is fitted, and of how many."""
 
-VARIANTS, LABELS_EACH = 6, 2
+VARIANTS, LABELS_EACH = 8, 2
 """Of a craft, to see whether each has a coin of its own."""
 
 BEYOND = 1e39

@@ -186,16 +186,17 @@ def has_coins_of_versions(
     """Whether some variants of a craft are in a batch that others, in the same place, are not in.
 
     What moves an update exactly as far as another version, while a third moves it otherwise, is not in the
-    batch, or is fitted perfectly. Of a variant that is fitted, the same one with another label is not: where
-    two of different labels leave the same update, neither is in it. Where batches are drawn by place, a third
-    is not then either. Asked where some versions of a place are equal in a step that others move: as where
+    batch, or is fitted perfectly. Where one variant is fitted, no other that is so much like it is with
+    another label: where two of different labels leave the same update, neither is in it. Both are changed, so
+    that what all are read by, as by their mean, is not the same. Where batches are drawn by place, a third is
+    not in it then either. Asked where some versions of a place are equal in a step that others move: as where
     coins are a hash of a record, and so many are in a batch that some version of a record is always there.
     """
     a, b = own
     if not any(_are_equal(at.raw, at.agree) for at in deep):
         return False
     records = variants(runs.records, craft)
-    labels = [record["label"] for record in records]
+    labels, held = zip(*((one["label"], (one["image"], one["text"])) for one in records), strict=True)
     runs.expect(len(records))
     try:
         made = [runs(runs.with_records({deep[0].place: record}), forced=a) for record in records]
@@ -206,8 +207,12 @@ def has_coins_of_versions(
     for step in np.flatnonzero(agree.all(axis=0)):
         rows = torch.stack([run.gradients[step] for run in made]).double()
         distances[:, :, step] = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").numpy()
-    may_both_be_fitted = np.array([[one == two for two in labels] for one in labels]) & (len(set(labels)) > 1)
-    return _are_equal(distances, agree, ~may_both_be_fitted)
+    has_labels = len(set(labels)) > 1
+    differ = [
+        [(x != y or not has_labels) and p != q for y, q in zip(labels, held, strict=True)]
+        for x, p in zip(labels, held, strict=True)
+    ]
+    return _are_equal(distances, agree, np.array(differ))
 
 
 def _are_equal(distances: FloatArray, agree: BoolArray, asked: BoolArray | None = None) -> bool:

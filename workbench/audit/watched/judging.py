@@ -18,7 +18,7 @@ from scipy.stats import binom, chi2
 from workbench.audit.replay.composing import composed_epsilon, judged_guarantee
 from workbench.audit.replay.faults import Fault, undersized
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
-from workbench.audit.watched.run_file import FORWARD, WatchedRun, is_norm_read
+from workbench.audit.watched.run_file import FORWARD, WatchedRun, is_read
 from workbench.core.errors import UnsupportedError
 from workbench.interfaces import Bound, Claim, Family, FloatArray, Released, Trials, Verdict, VerdictKind
 
@@ -95,17 +95,17 @@ def noise_of(run: WatchedRun, error: float) -> Noise:
     known = np.where(np.isnan(setting), header.noise_multiplier or math.nan, setting)
     clip, divisor = _column(run, "clip", header.clip), _column(run, "divisor", header.divisor)
     norm, values, std = _column(run, "norm"), _column(run, "values"), _column(run, "std")
-    is_read = np.isfinite(norm)
-    is_between = (values > 0) & ~np.array([is_norm_read(step.step) for step in run.steps], dtype=bool)
-    quantile = np.sqrt(chi2.ppf(error / max(int(is_read.sum()), 1), np.maximum(values, 1)))
+    has_norm = np.isfinite(norm)
+    is_between = (values > 0) & ~np.array([is_read(step.step) for step in run.steps], dtype=bool)
+    quantile = np.sqrt(chi2.ppf(error / max(int(has_norm.sum()), 1), np.maximum(values, 1)))
     with np.errstate(divide="ignore", invalid="ignore"):
         most_noise = (1 + ROUNDING) * norm * divisor / quantile
         room = most_noise / clip
     room = np.where((room > 0) & np.isfinite(room), room, math.inf)
     # A norm of 0 leaves no room for noise.
-    room[is_between & ~is_read] = room[is_read & (norm > 0)].max(initial=0.0) or math.inf
+    room[is_between & ~has_norm] = room[has_norm & (norm > 0)].max(initial=0.0) or math.inf
     doubts, faults = [], []
-    ordered = np.sort(norm[is_read])
+    ordered = np.sort(norm[has_norm])
     if ordered.size >= 3 and ordered[-1] > 0 and ordered[-1] - ordered[-3] < SAME_NORM * ordered[-1]:
         doubts.append("three updates and more share the largest norm, so they are rescaled after the noise")
     beyond = next((step.beyond for step in run.steps if step.beyond), "")
@@ -131,9 +131,11 @@ def noise_of(run: WatchedRun, error: float) -> Noise:
     if bare:
         says = f"no noise in {bare} of the {count} steps, by the optimizer's own setting"
         faults.append(Fault(part="noise", says=says))
-    draws = int((_column(run, "draws") > 0).sum())
-    if np.isnan(setting).all() and 0 < draws < count:
-        faults.append(Fault(part="noise", says=f"noise is drawn before {draws} of the {count} steps alone"))
+    draws = _column(run, "draws")
+    noisy, looked = int((draws > 0).sum()), int(np.isfinite(draws).sum())
+    if np.isnan(setting).all() and 0 < noisy < looked:
+        them = f"{looked} steps before which draws are read" if looked < count else f"{count} steps"
+        faults.append(Fault(part="noise", says=f"noise is drawn before {noisy} of the {them} alone"))
     limit = np.where(np.isnan(known), math.inf, known)
     by_size = count > 0 and float(np.mean(room < limit)) > 0.5
     stated = BY_USER if np.isnan(setting).all() else BY_SETTING

@@ -1,9 +1,10 @@
 """Watches an optimizer while it trains, changes nothing, and writes the run as it was to a file.
 
-Before each step a hook reads the norm of the gradient that is about to be applied (after the first 256 steps
-of every fourth), and what a DP optimizer says of its own noise. Records of a batch are counted by the
+Before each step a hook reads what a DP optimizer says of its own noise. Records of a batch are counted by the
 per-record gradients of Opacus where there are some, else by the first tensor that the model is called with.
-Draws of noise are seen by wrapping torch's four functions for normal numbers; the numbers drawn are the same.
+Of the first 256 steps, and then of every sixteenth, the norm of the gradient that is about to be applied is
+read, and draws of noise are seen by wrapping torch's four functions for normal numbers; the numbers drawn are
+the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from workbench.audit.watched.run_file import (
     RunWriter,
     Step,
     WatchedRun,
-    is_norm_read,
+    is_read,
     step_line,
 )
 from workbench.core.arguments import number, whole_number
@@ -158,7 +158,7 @@ class Watch:
         self._waiting: list[tuple[dict[str, Any], Sequence[Tensor]]] = []
         self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
-        self._written = 0.0
+        self._written, self._values = 0.0, 0
 
     def __enter__(self) -> Watch:
         """Hook the optimizer, and begin the file."""
@@ -196,15 +196,14 @@ class Watch:
             if self._private is not None:
                 self._batches.follow(self._private, is_clipping=True)
         step = len(self.steps) + len(self._waiting) + 1
-        gradients = [
-            g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None
-        ]
-        if any(g.is_sparse for g in gradients):
-            gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-        norms = _norms(gradients) if is_norm_read(step) else ()
-        values = sum(map(Tensor.numel, gradients))
+        norms: Sequence[Tensor] = ()
+        if is_read(step):
+            gradients = list(_gradients(optimizer))
+            norms, self._values = _norms(gradients), sum(map(Tensor.numel, gradients)) or self._values
+        values = self._values if norms or _has_gradient(optimizer) else 0
         batch, counted = self._batches.taken()
         draws, std = self._draws.taken(values)
+        self._draws.listen(is_read(step + 1))
         self._beyond.before(looks=step <= FIRST_COMPARED or step % COMPARED_EVERY == 0)
         seen = {
             "step": step,
@@ -370,9 +369,11 @@ class BatchCounter:
     def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
-        tensor = next(_tensors([*args, *kwargs.values()]), None)
-        if tensor is None:
-            return
+        tensor = args[0] if args else None
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            tensor = next(_tensors([*args, *kwargs.values()]), None)
+            if tensor is None:
+                return
         tensor, place = _outside_vmap(tensor)
         try:
             # What is kept until the step keeps its memory, so that another batch has another address.
@@ -385,50 +386,93 @@ class BatchCounter:
 
 
 class DrawCounter:
-    """Counts normal draws of a parameter's shape, or flat of one or all."""
+    """Counts normal draws of a parameter's shape, or flat of one or all, while it listens."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._shapes = {tuple(p.shape) for p in parameters}
         self._shapes |= {(p.numel(),) for p in parameters} | {(sum(p.numel() for p in parameters),)}
-        self._stack = ExitStack()
-        self._count, self._square, self._is_open = 0, 0.0, False
+        self._count, self._square, self._listens = 0, 0.0, False
+        self._wrappers = [
+            _Wrapper(torch, "normal", self._seen, 1),
+            _Wrapper(torch.Tensor, "normal_", self._seen, 2),
+            _Wrapper(torch, "randn", self._seen, None),
+            _Wrapper(torch, "randn_like", self._seen, None),
+        ]
 
     def __enter__(self) -> DrawCounter:
-        """Wrap torch's functions."""
-        scale = 1
-        for place, name in ((torch, "normal"), (torch.Tensor, "normal_")):
-            at = scale if place is torch else scale + 1
-            self._stack.enter_context(patch.object(place, name, self._wrapped(getattr(place, name), at)))
-        for name in ("randn", "randn_like"):
-            self._stack.enter_context(patch.object(torch, name, self._wrapped(getattr(torch, name), None)))
-        self._is_open = True
+        """Listen."""
+        self.listen(True)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the functions back."""
-        self._is_open = False
-        self._stack.close()
+        self.listen(False)
 
-    def taken(self, values: int) -> tuple[int, float | None]:
-        """The number of draws since the last step, and their scale over so many values."""
+    def listen(self, whether: bool) -> None:
+        """Wrap torch's functions, or give them back."""
+        if whether is self._listens:
+            return
+        self._listens, self._count, self._square = whether, 0, 0.0
+        for wrapper in self._wrappers:
+            if whether:
+                wrapper.put()
+            else:
+                wrapper.take_off()
+
+    def taken(self, values: int) -> tuple[int | None, float | None]:
+        """Draws since the last step, and their scale over so many values; None where it did not listen."""
+        if not self._listens:
+            return None, None
         count, square = self._count, self._square
         self._count, self._square = 0, 0.0
         return count, math.sqrt(square / values) if count and values and math.isfinite(square) else None
 
-    def _wrapped(self, draw: Callable[..., Any], at: int | None) -> Callable[..., Any]:
-        """The function, its draws noted; `at`: the place of its standard deviation, None for 1."""
+    def _seen(self, values: Any, std: Any) -> None:
+        if isinstance(values, Tensor) and values.shape in self._shapes:
+            self._count += 1
+            self._square += values.numel() * float(std) ** 2 if isinstance(std, int | float) else math.nan
+
+
+class _Wrapper:
+    """A function of torch that tells of what it returns, while it is put in the function's place.
+
+    Args:
+        place: Which holds the function; `name`: under this name.
+        seen: Is told of what is drawn, and of its standard deviation.
+        at: The place of that among the function's arguments; None for 1.
+    """
+
+    def __init__(self, place: Any, name: str, seen: Callable[[Any, Any], None], at: int | None) -> None:
+        self._place, self._name = place, name
+        self._original: Any = None
+        self._is_in_place = self._tells = False
 
         def drawn(*args: Any, **kwargs: Any) -> Any:
-            values = draw(*args, **kwargs)
-            if self._is_open and isinstance(values, Tensor) and values.shape in self._shapes:
-                std: Any = 1.0
-                if at is not None:
-                    std = kwargs.get("std", args[at] if len(args) > at else 1.0)
-                self._count += 1
-                self._square += values.numel() * float(std) ** 2 if isinstance(std, int | float) else math.nan
+            values = self._original(*args, **kwargs)
+            if self._tells:
+                seen(values, 1.0 if at is None else kwargs.get("std", args[at] if len(args) > at else 1.0))
             return values
 
-        return drawn
+        self._drawn = drawn
+
+    def put(self) -> None:
+        """Put it in the function's place."""
+        self._tells = True
+        if not self._is_in_place:
+            self._is_own = self._name in vars(self._place)
+            self._original = getattr(self._place, self._name)
+            setattr(self._place, self._name, self._drawn)
+            self._is_in_place = True
+
+    def take_off(self) -> None:
+        """Give the function back; where somebody has wrapped this one, be still."""
+        self._tells = False
+        if getattr(self._place, self._name) is self._drawn:
+            if self._is_own:
+                setattr(self._place, self._name, self._original)
+            else:
+                delattr(self._place, self._name)
+            self._is_in_place = False
 
 
 def _unwrapped(optimizer: Any) -> tuple[Any, Optimizer]:
@@ -463,6 +507,19 @@ def _caller_around(optimizer: Optimizer) -> Any:
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _gradients(optimizer: Optimizer) -> Iterator[Tensor]:
+    """As they are about to be applied; of a sparse one its values."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is not None:
+                yield gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _has_gradient(optimizer: Optimizer) -> bool:
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _settings(private: Any) -> dict[str, float]:

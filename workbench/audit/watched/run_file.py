@@ -26,13 +26,14 @@ MOST_STEPS = 10_000_000
 PER_RECORD, FORWARD = "per-record gradients", "forward passes"
 """How records of a batch are counted: by Opacus' gradients of each, or by what the model is called with."""
 
-FIRST_NORMS, NORMS_EVERY = 256, 4
-"""Steps whose gradient's norm is read, which is a pass over all of it: the first, then one in so many."""
+FIRST_READ, READ_EVERY = 256, 16
+"""Steps whose gradient's norm is read, which is a pass over all of it, and the draws of noise before it: the
+first, then one in so many."""
 
 
-def is_norm_read(step: int) -> bool:
-    """Whether the norm of the gradient of this step, counted from 1, is read."""
-    return step <= FIRST_NORMS or step % NORMS_EVERY == 0
+def is_read(step: int) -> bool:
+    """Whether the norm of the gradient of this step, counted from 1, and the draws before it are read."""
+    return step <= FIRST_READ or step % READ_EVERY == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,10 @@ class Step:
         step: Its number, from 1.
         batch: Records in it, over all forward passes that were accumulated.
         counted: How those were counted: `PER_RECORD`, `FORWARD`, or empty where they were not.
-        norm: Euclidean norm of the gradient as it is applied, noise included; see `is_norm_read`.
-        values: Number of values in that gradient.
+        norm: Euclidean norm of the gradient as it is applied, noise included; see `is_read`.
+        values: Number of values in that gradient; of one that is not read, in the last that is.
         lr: Learning rate of the first parameter group.
-        draws: Normal draws of a parameter's shape, or flat of all, since the step before.
+        draws: Normal draws of a parameter's shape, or flat of all, since the step before; see `is_read`.
         std: Their standard deviation as called: the root of the mean square over the gradient's values.
         noise_multiplier, clip, divisor: As the DP optimizer's own settings say; `divisor` is what the sum of
             clipped gradients and noise is divided by.
@@ -59,7 +60,7 @@ class Step:
     norm: float | None = None
     values: int = 0
     lr: float | None = None
-    draws: int = 0
+    draws: int | None = None
     std: float | None = None
     noise_multiplier: float | None = None
     clip: float | None = None
@@ -235,7 +236,7 @@ def _step(form: dict[str, Any], expected: int, place: str) -> Step:
         counted=_text(form, "counted", place),
         beyond=_text(form, "beyond", place),
         values=_whole(form, "values", place, least=0) or 0,
-        draws=_whole(form, "draws", place, least=0) or 0,
+        draws=_whole(form, "draws", place, least=0),
         **{name: _positive(form, name, place) for name in ("clip", "divisor")},
         **{
             name: _number(form, name, place, least=-math.inf if name == "lr" else 0.0)
