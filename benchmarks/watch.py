@@ -4,7 +4,7 @@ Trainings of the digits by DP-SGD (vmap), of the digits by Opacus, and of the ti
 watched, watched, and watched with the gradient's norm and draws of noise read, in turns; of all steps of each
 kind counts the first decile of their CPU times, which is disturbed least by what else the machine does. To a
 watched step is added what is not done in each: lines of the file, looks at the claim, and sums of weights and
-gradients, spread over all steps of half a minute of training; and a sixteenth of the reading, or all of it,
+gradients, spread over all steps of half a minute of training; and a part in 32 of the reading, or all of it,
 as in the first 256 steps. The ratio decides whether the goal is met; its quartiles are those of blocks that
 are drawn again.
 

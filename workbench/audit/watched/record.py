@@ -2,7 +2,7 @@
 
 Before each step a hook reads what a DP optimizer says of its own noise. Records of a batch are counted by the
 per-record gradients of Opacus where there are some, else by the first tensor that the model is called with.
-Of the first 256 steps, and then of every sixteenth, the norm of the gradient that is about to be applied is
+Of the first 256 steps, and then of every 32nd, the norm of the gradient that is about to be applied is
 read, and draws of noise are seen by wrapping torch's four functions for normal numbers; the numbers drawn are
 the same.
 """
@@ -59,7 +59,7 @@ SHARE_OF_LOOKS = 0.0025
 """Part of the training's time that looks may take; a look that would take more waits, for the end at most."""
 
 
-FIRST_COMPARED, COMPARED_EVERY = 16, 64
+FIRST_COMPARED, COMPARED_EVERY = 16, 128
 """Steps around which weights and gradients are compared: the first, and later ones now and then."""
 
 _WIDE = frozenset((torch.float32, torch.float64))
@@ -135,7 +135,7 @@ class Watch:
         file: str | Path | None,
         confidence: float,
     ) -> None:
-        self.steps: list[Step] = []
+        self._steps: list[Step] = []
         self.exceeded: tuple[int, float] | None = None
         self._private, self._inner = _unwrapped(optimizer)
         parameters = _parameters(self._inner)
@@ -155,17 +155,20 @@ class Watch:
         self._batches = BatchCounter(parameters)
         self._draws = DrawCounter(parameters)
         self._beyond = Beyond(self._inner, parameters)
+        self._count = 0
         self._waiting: list[tuple[dict[str, Any], Sequence[Tensor]]] = []
+        self._written_steps: list[dict[str, Any]] = []
         self._looks = _Looks(claim, self.header, 1.0 - confidence)
         self._stack = ExitStack()
-        self._written, self._values = 0.0, 0
+        self._after: Any = None
+        self._written, self._values, self._reads = 0.0, 0, True
 
     def __enter__(self) -> Watch:
         """Hook the optimizer, and begin the file."""
         if self._file is not None:
             self._writer = RunWriter(self._file, self.header)
         self._stack.callback(self._inner.register_step_pre_hook(self._before_step).remove)
-        self._stack.callback(self._inner.register_step_post_hook(self._after_step).remove)
+        self._stack.callback(self._unhook_after)
         self._stack.enter_context(self._draws)
         self._stack.enter_context(self._batches)
         if self._private is not None:
@@ -185,43 +188,60 @@ class Watch:
             self._writer.close("finished" if kind is None else kind.__name__)
             self._writer = None
 
+    @property
+    def steps(self) -> Sequence[Step]:
+        """So far, without those whose lines wait to be written."""
+        self._steps += [Step(**seen) for seen in self._written_steps]
+        self._written_steps.clear()
+        return self._steps
+
     def run(self) -> WatchedRun:
         """The steps so far, as `workbench audit --run` would read them."""
         self._flush()
         return WatchedRun(header=self.header, steps=self.steps)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._private is None and not (self.steps or self._waiting):
+        if self._private is None and not self._count:
             self._private = _caller_around(optimizer)
             if self._private is not None:
                 self._batches.follow(self._private, is_clipping=True)
-        step = len(self.steps) + len(self._waiting) + 1
+        self._count = step = self._count + 1
         norms: Sequence[Tensor] = ()
-        if is_read(step):
+        if self._reads:
             gradients = list(_gradients(optimizer))
             norms, self._values = _norms(gradients), sum(map(Tensor.numel, gradients)) or self._values
         values = self._values if norms or _has_gradient(optimizer) else 0
         batch, counted = self._batches.taken()
-        draws, std = self._draws.taken(values)
-        self._draws.listen(is_read(step + 1))
-        self._beyond.before(looks=step <= FIRST_COMPARED or step % COMPARED_EVERY == 0)
-        seen = {
-            "step": step,
-            "batch": batch,
-            "counted": counted,
-            "values": values,
-            "lr": _finite(optimizer.param_groups[0].get("lr")),
-            "draws": draws,
-            "std": std,
-            **_settings(self._private),
-            "beyond": self._beyond.seen,
-        }
+        seen = {"step": step, "batch": batch, "counted": counted, "values": values}
+        if self._reads:
+            seen["draws"], seen["std"] = self._draws.taken(values)
+        self._reads = is_read(step + 1)
+        self._draws.listen(self._reads)
+        looks = step <= FIRST_COMPARED or step % COMPARED_EVERY == 0
+        if looks or self._after is not None:
+            self._compare(looks)
+        seen["lr"] = _finite(optimizer.param_groups[0].get("lr"))
+        seen["beyond"] = self._beyond.seen
+        if self._private is not None:
+            seen.update(_settings(self._private))
         self._waiting.append((seen, norms))
         now = time.perf_counter()
         if now - self._written > FLUSH_SECONDS or len(self._waiting) >= MOST_WAITING:
             self._flush()
-        if self._looks.is_due(step):
+        if step >= self._looks.next and self._looks.is_due():
             self.exceeded = self._looks.look(self.run())
+
+    def _compare(self, looks: bool) -> None:
+        """What should not have changed with what was; and, where it looks, again after the step."""
+        self._unhook_after()
+        self._beyond.before(looks=looks)
+        if looks:
+            self._after = self._inner.register_step_post_hook(self._after_step)
+
+    def _unhook_after(self) -> None:
+        if self._after is not None:
+            self._after.remove()
+            self._after = None
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._beyond.after()
@@ -231,12 +251,13 @@ class Watch:
         numbers = iter(_numbers([norm for _, norms in self._waiting for norm in norms]))
         fresh = []
         for seen, norms in self._waiting:
-            norm = _finite(math.hypot(*islice(numbers, len(norms)))) if norms else None
-            fresh.append(Step(**seen, norm=norm))
+            if norms:
+                seen["norm"] = _finite(math.hypot(*islice(numbers, len(norms))))
+            fresh.append(seen)
         self._waiting.clear()
-        self.steps += fresh
+        self._written_steps += fresh
         if self._writer is not None and fresh:
-            self._writer.append([step_line(step) for step in fresh])
+            self._writer.append([step_line(seen) for seen in fresh])
         self._written = time.perf_counter()
 
 
@@ -245,11 +266,13 @@ class _Looks:
 
     The j-th look may err with probability 6 / (pi j)^2 of the whole error, which sums to it over all looks.
     When a look is due depends on steps and time, not on what is seen.
+
+    `next`: The first step after which it may be.
     """
 
     def __init__(self, claim: Claim | None, header: Header, error: float) -> None:
         self._claim, self._error = claim, error
-        self._next, self._count, self._last, self._spent, self._began = FIRST_LOOK, 0, 0.0, 0.0, 0.0
+        self.next, self._count, self._last, self._spent, self._began = FIRST_LOOK, 0, 0.0, 0.0, 0.0
         if claim is not None:  # How long a look takes; and an unsuitable claim is refused here.
             held = replace(header, records=100, noise_multiplier=header.noise_multiplier or 1.0)
             steps = tuple(Step(step=step, batch=10 + step) for step in range(1, FIRST_LOOK + 1))
@@ -262,11 +285,11 @@ class _Looks:
         """The training begins."""
         self._began = time.perf_counter()
 
-    def is_due(self, step: int) -> bool:
-        """Whether to look after this step."""
-        if self._claim is None or step < self._next:
-            return False
-        return self._spent + self._last <= SHARE_OF_LOOKS * (time.perf_counter() - self._began)
+    def is_due(self) -> bool:
+        """Whether to look after a step from `next` on."""
+        return self._claim is not None and self._spent + self._last <= SHARE_OF_LOOKS * (
+            time.perf_counter() - self._began
+        )
 
     def look(self, run: WatchedRun) -> tuple[int, float] | None:
         """The last step and the epsilon, where the claim is exceeded."""
@@ -274,7 +297,7 @@ class _Looks:
             return None
         started, steps = time.perf_counter(), len(run.steps)
         self._count += 1
-        self._next = math.ceil(1.5 * steps)
+        self.next = math.ceil(1.5 * steps)
         try:
             lower, _, _ = lower_end(run, self._claim, self._error * 6 / (math.pi * self._count) ** 2)
         except (UnsupportedError, InconclusiveError):  # Out of the range of certified bounds.
@@ -377,7 +400,7 @@ class BatchCounter:
         tensor, place = _outside_vmap(tensor)
         try:
             # What is kept until the step keeps its memory, so that another batch has another address.
-            key = (tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version)
+            key = (tensor.data_ptr(), tensor.shape, 0 if tensor.is_inference() else tensor._version)
         except RuntimeError:  # It has no memory, as a sparse tensor or one that is only traced.
             return
         if key not in self._seen:
@@ -524,16 +547,24 @@ def _has_gradient(optimizer: Optimizer) -> bool:
 
 def _settings(private: Any) -> dict[str, float]:
     """What a DP optimizer of Opacus itself says of this step."""
-    if private is None or not type(private).__module__.startswith("opacus."):
+    if not type(private).__module__.startswith("opacus."):
         return {}
     try:
         noise, clip, divisor = float(private.noise_multiplier), float(private.max_grad_norm), 1.0
         if private.loss_reduction == "mean":
-            divisor = float(private.expected_batch_size) * private.accumulated_iterations
+            divisor = float(private.expected_batch_size) * _accumulated(private)
     except (TypeError, ValueError):  # A number for each layer, or no per-record gradients.
         return {}
     is_usable = 0 <= noise < math.inf and 0 < clip < math.inf and 0 < divisor < math.inf
     return {"noise_multiplier": noise, "clip": clip, "divisor": divisor} if is_usable else {}
+
+
+def _accumulated(private: Any) -> int:
+    """Backward passes of this step: as the first parameter says if it can, for a look at each takes long."""
+    samples = getattr(private.param_groups[0]["params"][0], "grad_sample", None)
+    if isinstance(samples, Tensor):
+        return 1
+    return len(samples) if isinstance(samples, list) else int(private.accumulated_iterations)
 
 
 @torch.no_grad()

@@ -26,7 +26,7 @@ MOST_STEPS = 10_000_000
 PER_RECORD, FORWARD = "per-record gradients", "forward passes"
 """How records of a batch are counted: by Opacus' gradients of each, or by what the model is called with."""
 
-FIRST_READ, READ_EVERY = 256, 16
+FIRST_READ, READ_EVERY = 256, 32
 """Steps whose gradient's norm is read, which is a pass over all of it, and the draws of noise before it: the
 first, then one in so many."""
 
@@ -137,9 +137,9 @@ class RunWriter:
         self._file.close()
 
 
-def step_line(step: Step) -> dict[str, JSON]:
-    """A step without what was not seen."""
-    return {name: value for name, value in vars(step).items() if value not in (None, "")}
+def step_line(seen: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The fields of a step without what was not seen."""
+    return {name: value for name, value in seen.items() if value is not None and value != ""}
 
 
 def _is_ours(path: Path) -> bool:
