@@ -338,6 +338,18 @@ def test_what_wraps_a_function_is_called_and_not_the_function(capsys: pytest.Cap
     assert run(f"ask {own('Adapted')} {RUN}", capsys)[0] == 0
 
 
+def test_an_accountant_in_a_file_is_named_as_a_trainer_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "acct.py").write_text(ACCOUNTANTS, encoding="utf-8")
+    for path in ("mine/acct.py", "./mine/acct.py", str(tmp_path / "mine" / "acct.py")):
+        code, out, _ = run(f"ask {path}:good {path}:broken {RUN}", capsys)
+        assert code == 1
+        assert f"{path}:good" in out
+    assert run("check mine/acct.py:broken --only never_below_certified_lower --seconds 2", capsys)[0] == 1
+
+
 def test_one_under_report_among_several_answers_decides(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(f"ask {own('refuses')} {own('broken')} {own('good')} {own('good')} {RUN}", capsys)
     assert code == 1
@@ -364,9 +376,12 @@ def test_what_is_no_epsilon_is_bad_input(name: str, capsys: pytest.CaptureFixtur
         ("check", ["Missing argument"]),
         ("check nope", ["unknown accountant 'nope'"]),
         ("check opacus_rpd", ["unknown accountant 'opacus_rpd'", "did you mean 'opacus_rdp'?"]),
-        ("check :x", ["must read module:function"]),
-        ("check ./own_accountants:good", ["must start with a module's name, not with a path"]),
-        ("check own_accountants.py:good", ["must start with a module's name, not with a path"]),
+        ("check :x", ["must read module:function or FILE.py:function, got ':x'"]),
+        ("check ./own_accountants:good", ["file './own_accountants' does not exist"]),
+        ("check ./folder:good", ["file './folder' is not a file"]),
+        ("check nowhere.py:good", ["cannot import 'nowhere.py'", "there is no file 'nowhere.py'"]),
+        ("check fails.py:x", ["fails.py:1: RuntimeError: no luck"]),
+        ("check ./leaves.py:x", ["leaves.py:2: SystemExit: 0"]),
         (f"check {own('Nameless')}", ["has `epsilon`, but its `name` is missing"]),
         (f"check {own('further')}", ["needs the keyword 'order', which it is never given"]),
         (f"ask {own('some')} {RUN}", ["needs the keyword 'order', which it is never given"]),

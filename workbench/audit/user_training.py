@@ -24,16 +24,13 @@ for the scores of all candidates; the function never sees the coins.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,7 +41,7 @@ from workbench.audit.neighbours import coins_of
 from workbench.core.cost import cost_since
 from workbench.core.errors import ArgumentError, InputError, unknown_name
 from workbench.core.keys import JSON, plain
-from workbench.core.one_line import one_line
+from workbench.core.local_files import complaint, import_file
 from workbench.core.streams import stream_seed
 from workbench.execution.engine import Job
 from workbench.execution.tasks import StepProgress
@@ -276,7 +273,7 @@ class UserTraining:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise _complaint(_split(self.spec)[0], error) from error
+            raise complaint(_split(self.spec)[0], error) from error
 
 
 def _absent(records: Sequence[Mapping[str, Any]]) -> str:
@@ -292,18 +289,13 @@ def _absent(records: Sequence[Mapping[str, Any]]) -> str:
 def load_training_function(spec: str) -> TrainingFunction:
     """Import the user's file and return the function named after the colon of `path/to/file.py:function`.
 
-    The file's folder is appended to the module search path, so that it may import its neighbours. Raises
-    `InputError`: the spec is malformed, the file is missing or fails to import, or holds no such function.
+    Raises `InputError`: the spec is malformed, the file is missing or fails, or holds no such function.
     """
     path, name = _split(spec)
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
         raise ArgumentError("function", f": file {str(path)!r} {problem}")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        # Last, not first: a neighbour called `datasets.py` must not hide the package of that name.
-        sys.path.append(folder)
-    module = _import(path)
+    module = import_file(path)
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     if name not in functions:
         if not functions:
@@ -327,40 +319,6 @@ def _split(spec: str) -> tuple[Path, str]:
     if not colon or not path or not name.isidentifier():
         raise ArgumentError("function", f"must be path/to/file.py:function, got {spec!r}")
     return Path(path), name
-
-
-def _import(path: Path) -> Any:
-    """Run the file as a module of its own, compiled from its source.
-
-    No byte code is cached: within the resolution of a file's time stamp, an edited file of equal length
-    would run as its old version.
-    """
-    name = f"workbench_user_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
-    specification = importlib.util.spec_from_loader(name, loader)
-    if specification is None:
-        raise ArgumentError("function", f": {path} cannot be loaded")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    try:
-        code = loader.source_to_code(loader.get_data(str(path)), str(path))
-        exec(code, vars(module))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        del sys.modules[name]
-        raise _complaint(path, error) from error
-    return module
-
-
-def _complaint(path: Path, error: BaseException) -> InputError:
-    """One line for an exception in the user's code: the last line of their file on its way, type, message."""
-    frames = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
-    line = error.lineno if isinstance(error, SyntaxError) else (frames[-1] if frames else None)
-    place = f"{path}:{line}" if line is not None else str(path)
-    return InputError(f"{place}: {type(error).__name__}: {one_line(str(error), longest=300)}")
 
 
 def _vector(values: Any) -> FloatArray:

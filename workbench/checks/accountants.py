@@ -1,6 +1,6 @@
 """The protocols of an accountant under test, and how a user's own is loaded.
 
-The least is a function, named `module:function`:
+The least is a function, named `module:function` or `FILE.py:function`:
 
     def epsilon(*, noise_multiplier, sampling_probability, steps, delta) -> float
 
@@ -19,11 +19,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from workbench.accounting.events import Event, Gaussian, SubsampledGaussian
 from workbench.core import registry
 from workbench.core.errors import InputError, UnsupportedError, WorkbenchError
+from workbench.core.local_files import import_file
 from workbench.core.one_line import error_line
 from workbench.interfaces import Adjacency
 
@@ -123,12 +125,12 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def load_accountant(target: str) -> Accountant:
-    """The accountant that a user names: one that is registered, or `module:function`.
+    """The accountant that a user names: one that is registered, `module:function`, or `FILE.py:function`.
 
     Modules are looked up in the current directory too.
 
     Raises:
-        InputError: there is no such name, module or attribute, or it is no accountant.
+        InputError: there is no such name, module, file or attribute, or it is no accountant.
     """
     if ":" not in target:
         made: Accountant = registry.create("accountant", target)
@@ -233,25 +235,34 @@ def _require_name(candidate: Any, name: str) -> None:
 
 
 def _import_target(target: str) -> Any:
-    """The attribute that `module:attribute` names."""
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise InputError(f"accountant must read module:function, got {target!r}")
-    is_file = module_name.endswith(".py") and os.path.exists(module_name)
-    if module_name.startswith(".") or "/" in module_name or os.sep in module_name or is_file:
-        raise InputError(f"accountant {target!r} must start with a module's name, not with a path")
+    """The attribute that `module:attribute` or `FILE.py:attribute` names."""
+    source, _, attribute = target.rpartition(":")
+    if not source or not attribute:
+        raise InputError(f"accountant must read module:function or FILE.py:function, got {target!r}")
+    path, is_path = Path(source), source.startswith(".") or "/" in source or os.sep in source
+    if path.is_file() and (is_path or source.endswith(".py")):
+        found = import_file(path)
+    elif is_path:
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"accountant {target!r}: file {source!r} {problem}")
+    else:
+        found = _import_module(source, target)
+    for piece in attribute.split("."):
+        if not hasattr(found, piece):
+            raise InputError(f"accountant {target!r}: {source!r} has no attribute {attribute!r}")
+        found = getattr(found, piece)
+    return found
+
+
+def _import_module(name: str, target: str) -> Any:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
     try:
-        attribute_value: Any = importlib.import_module(module_name)
+        return importlib.import_module(name)
     except BaseException as error:
         if is_interruption(error):
             raise
+        missing = f"; there is no file {name!r}" if name.endswith(".py") else ""
         reason = error_line(error)
-        raise InputError(f"accountant {target!r}: cannot import {module_name!r}: {reason}") from error
-    for piece in attribute.split("."):
-        if not hasattr(attribute_value, piece):
-            raise InputError(f"accountant {target!r}: {module_name!r} has no attribute {attribute!r}")
-        attribute_value = getattr(attribute_value, piece)
-    return attribute_value
+        raise InputError(f"accountant {target!r}: cannot import {name!r}: {reason}{missing}") from error

@@ -56,7 +56,10 @@ PACKAGES = (
 """Those that decide an answer, or a bound that it is held to."""
 
 
-_TARGETS = "A registered accountant (see `workbench accountants list`), or your own as module:function."
+_TARGETS = (
+    "A registered accountant (see `workbench accountants list`), or your own as module:function or "
+    "FILE.py:function."
+)
 
 _EVENT = (
     'Instead of a run: an event as JSON, such as {"event": "Laplace", "scale": 2, "count": 100}, '

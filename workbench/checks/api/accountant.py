@@ -136,9 +136,9 @@ def check_accountant(
     """Ask an accountant several hundred questions, and compare each answer with certified bounds.
 
     Args:
-        accountant: A registered name, `"module:function"`, a function that takes the keywords
-            `noise_multiplier`, `sampling_probability`, `steps` and `delta` and returns epsilon, or an object
-            as `workbench.checks.accountants` describes.
+        accountant: A registered name, `"module:function"`, `"FILE.py:function"`, a function that takes the
+            keywords `noise_multiplier`, `sampling_probability`, `steps` and `delta` and returns epsilon, or
+            an object as `workbench.checks.accountants` describes.
         grid: `"quick"` or `"full"`.
         looseness_budget: Also refuse answers above this multiple of the upper bound; at least 1.
         only: Names of checks; None for all.
