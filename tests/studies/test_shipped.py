@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.cli.app import main
 from workbench.core.errors import InputError
 from workbench.estimation import midpoint_threshold_metrics
 from workbench.execution.store import Store
 from workbench.studies import recomputing, reporting, shipped
-from workbench.studies.experiments import Status, Study
+from workbench.studies.experiments import Experiment, Status, Study
 from workbench.studies.recomputing import TOLERANCE, Agreement
 from workbench.studies.results import read_results
 from workbench.studies.run import RunOptions, run_study
@@ -62,7 +64,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store]:
 @pytest.fixture(scope="module")
 def exported(ran: tuple[Study, Store]) -> bytes:
     study, store = ran
-    return shipped.export(study, store, looks={}, command="workbench run tiny")
+    return shipped.encoded(shipped.export(study, store, looks={}, command="workbench run tiny"))
 
 
 def changed(exported: bytes, **fields: Any) -> shipped.Shipped:
@@ -87,7 +89,7 @@ def test_what_is_exported_is_read_back(ran: tuple[Study, Store], exported: bytes
         assert (np.diff(np.array(new.scores)[order]) >= 0).all()
         auc = midpoint_threshold_metrics(np.array(new.scores), np.array(new.included)).auc
         assert auc == pytest.approx(old.metrics["roc_auc"], abs=1e-12)
-    assert exported == shipped.export(study, store, looks={}, command="workbench run tiny")
+    assert exported == shipped.encoded(shipped.export(study, store, looks={}, command="workbench run tiny"))
 
 
 def test_many_scores_are_kept_as_parts_of_their_order(
@@ -95,7 +97,9 @@ def test_many_scores_are_kept_as_parts_of_their_order(
 ) -> None:
     study, store = ran
     monkeypatch.setattr(shipped, "MOST_RANKED", 59)
-    found = shipped.parse(shipped.export(study, store, looks={}, command="workbench run tiny"))
+    found = shipped.parse(
+        shipped.encoded(shipped.export(study, store, looks={}, command="workbench run tiny"))
+    )
     likes = [form["like"] for form in found.outcomes.values()]
     assert sorted(map(bool, likes)) == [False, False, True, True]  # Two draws of members, two runs of each.
     assert f"{len(shipped.EDGES) + 1} parts of their order" in found.sentence()
@@ -107,6 +111,70 @@ def test_many_scores_are_kept_as_parts_of_their_order(
         assert list(new.scores) == expected.tolist()
         assert len(set(new.scores)) > 40
         assert new.included == old.included
+
+
+@pytest.mark.parametrize("most_ranked", [5_000, 59])
+def test_results_of_two_parts_of_a_study_are_combined(
+    ran: tuple[Study, Store], monkeypatch: pytest.MonkeyPatch, most_ranked: int
+) -> None:
+    study, store = ran
+    monkeypatch.setattr(shipped, "MOST_RANKED", most_ranked)
+
+    def of(experiments: Sequence[Experiment]) -> shipped.Shipped:
+        part = replace(study, experiments=tuple(experiments))
+        made = shipped.export(part, store, looks={}, command="workbench run tiny")
+        return shipped.parse(shipped.encoded(made))
+
+    whole, first, rest = of(study.experiments), of(study.experiments[:3]), of(study.experiments[2:])
+    found = shipped.parse(shipped.encoded(shipped.combined(rest, first)))
+    for old, new in zip(whole.results(study).outcomes, found.results(study).outcomes, strict=True):
+        assert replace(new, cost={}) == replace(old, cost={})
+    assert found.made["trainings"] == first.made["trainings"] + rest.made["trainings"] == 5
+    assert found.made["core_seconds"] == pytest.approx(first.made["core_seconds"] + rest.made["core_seconds"])
+    assert (found.made["experiments"], found.made["seeds"]) == (4, [0, 1])
+    assert found.made["machine"] == whole.made["machine"]
+    elsewhere = replace(first, made={**first.made, "machine": {**first.made["machine"], "cpu": "Other"}})
+    cpus = shipped.combined(shipped.combined(rest, elsewhere), elsewhere).made["machine"]["cpu"]
+    assert cpus == f"Other and {whole.made['machine']['cpu']}"
+    with pytest.raises(InputError, match="results of study 'another' cannot be combined"):
+        shipped.combined(rest, replace(first, study="another"))
+
+
+def test_a_run_is_added_to_an_earlier_file(
+    ran: tuple[Study, Store], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, store = ran
+    folder = store.folder.parent
+    base = ["report", str(folder / "tiny.toml"), "--out", str(folder), "--quiet", "--format", "json"]
+    part, whole, bad = tmp_path / "part.gz", tmp_path / "whole.gz", tmp_path / "bad.gz"
+    assert main([*base, "--only", "seed=0", "--export", str(part)]) == 0
+    assert main([*base, "--only", "seed=1", "--export", str(whole), "--onto", str(part)]) == 0
+    assert len(shipped.parse(whole.read_bytes()).results(study).done()) == 4
+    before, good = whole.read_bytes(), json.loads(gzip.decompress(part.read_bytes()))
+    capsys.readouterr()
+    forms = {
+        "no gzip": b"x",
+        "cut": part.read_bytes()[:50],
+        "no file of exported results": gzip.compress(b"[]"),
+        "no such schema": gzip.compress(json.dumps({**good, "schema": 0}).encode()),
+        "no outcomes": gzip.compress(json.dumps({**good, "outcomes": []}).encode()),
+        "no field": gzip.compress(json.dumps({"schema": good["schema"]}).encode()),
+        "no machine": gzip.compress(json.dumps({**good, "made": {}}).encode()),
+        "of another study": gzip.compress(json.dumps({**good, "study": "other"}).encode()),
+    }
+    for name, content in forms.items():
+        bad.write_bytes(content)
+        code = main([*base, "--only", "seed=1", "--export", str(whole), "--onto", str(bad)])
+        said = capsys.readouterr()
+        assert (code, said.out, whole.read_bytes() == before) == (2, "", True), name
+        assert said.err.startswith("error: --onto: ")
+        assert len(said.err.splitlines()) == 1
+    for words, says in (
+        (["--onto", str(part)], "error: --onto goes with --export"),
+        (["--export", str(whole), "--onto", str(tmp_path / "none")], "cannot be read: No such file"),
+    ):
+        assert main([*base, *words]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_an_experiment_that_says_something_else_is_missing(ran: tuple[Study, Store], exported: bytes) -> None:

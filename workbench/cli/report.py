@@ -26,6 +26,7 @@ from workbench.cli.display import plural
 from workbench.cli.parameters import StudyName
 from workbench.cli.starting_points import build_bases, fetch, folders_of
 from workbench.core.arguments import require_count
+from workbench.core.errors import InputError
 from workbench.core.one_line import one_line
 from workbench.core.outputs import require_file_place, write_atomically
 from workbench.studies.report import Replication, ReplicationFinding
@@ -96,6 +97,13 @@ class ReportOptions:
             help="Also write what was run as compact data, as the package ships it beside a study's file.",
         ),
     ] = None
+    onto: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="With `--export`: an earlier exported file; what it holds of other experiments is kept.",
+        ),
+    ] = None
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only where the report is.")] = False
 
 
@@ -114,6 +122,8 @@ def report(options: ReportOptions) -> int:
             require_count(name, value, least=least)
     if options.export is not None:
         require_file_place("--export", options.export)
+    elif options.onto is not None:
+        raise InputError(f"--onto goes with --export, got --onto {str(options.onto)!r} alone")
     if options.recompute is not None:
         return _recompute(options, options.recompute)
     result = make(
@@ -124,10 +134,11 @@ def report(options: ReportOptions) -> int:
         base=folders_of(options.base or ()),
         confidence=options.confidence,
     )
+    exported = None if options.export is None else result.exported(onto=options.onto)
     written = result.write(list(dict.fromkeys(options.format or list(Format))))
     console = terminal.output_console()
-    if options.export is not None:
-        write_atomically(options.export, result.exported())
+    if options.export is not None and exported is not None:
+        write_atomically(options.export, exported)
     if result.shipped is not None:
         console.print(Text(f"Nothing was run in {result.folder.parent}. {result.shipped.sentence()}."))
         console.print(Text(f"To make them anew: {result.shipped.made['command']}"), soft_wrap=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import registry
 from workbench.core.arguments import names_of, number, one_of, path_of
 from workbench.core.errors import ArgumentError, InputError, naming_extras
-from workbench.core.inputs import parsed_json, read_text
+from workbench.core.inputs import parsed_json, read_bytes, read_text
 from workbench.core.keys import JSON, plain
+from workbench.core.one_line import error_line
 from workbench.core.outputs import require_reachable, write_atomically
 from workbench.core.results import Result
 from workbench.execution.store import Store
@@ -132,10 +134,14 @@ class ReportResult(Result):
             for finding in self.findings
         ]
 
-    def exported(self) -> bytes:
+    def exported(self, *, onto: str | Path | None = None) -> bytes:
         """The results as compact data, in the form in which the package ships them beside a study's file.
 
-        Raises `InputError`: they are shipped results already.
+        Args:
+            onto: An earlier file of that form, of the same profile, to which these are added: of another part
+                of the study, on another machine, say. What both have is this run's.
+
+        Raises `InputError`: they are shipped results already, or `onto` is no such file.
         """
         from workbench.studies import shipped
 
@@ -143,7 +149,8 @@ class ReportResult(Result):
             raise ArgumentError("export", "needs results that were run here, and these are shipped")
         basis = self._basis
         store = Store(self.folder.parent / "store")
-        return shipped.export(basis.results.study, store, looks=basis.looks, command=basis.running)
+        made = shipped.export(basis.results.study, store, looks=basis.looks, command=basis.running)
+        return shipped.encoded(made if onto is None else _added_to(made, path_of("onto", onto)))
 
     def page(self) -> str:
         """Returns the page that `workbench report` writes as index.html."""
@@ -256,6 +263,22 @@ def shipped_study(name: str) -> tuple[Shipped, Study]:
     if not found.looks:
         return found, study
     return found, Decisions(study, published_of(study), found.looks, found.results).study
+
+
+def _added_to(made: Shipped, path: Path) -> Shipped:
+    """These results and those of an earlier file."""
+    from workbench.studies import shipped
+
+    try:
+        return shipped.combined(made, shipped.parse(read_bytes(path)))
+    except InputError as error:
+        raise ArgumentError("onto", f": {str(path)!r}: {error}") from error
+    except OSError as error:
+        raise ArgumentError("onto", f": {str(path)!r} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, zlib.error) as error:
+        raise ArgumentError(
+            "onto", f": {str(path)!r} is not as it was exported: {error_line(error)}"
+        ) from error
 
 
 def _place(name: str, given: str | Path | None) -> Path:

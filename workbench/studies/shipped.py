@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -39,6 +40,9 @@ from workbench.training.setup import content_digest
 
 SCHEMA = 1
 """Of the file; raised whenever the meaning of a field, or of what a job computes, changes."""
+
+MOST_BYTES = 500_000_000
+"""Of a file's text, beyond which it is no file of ours."""
 
 MOST_RANKED = 5_000
 """Candidates whose scores are kept as ranks."""
@@ -165,15 +169,26 @@ def read(study: str) -> Shipped | None:
 
 
 def parse(content: bytes) -> Shipped:
-    """Results from the bytes of a file; InputError where it is of another schema."""
-    form = json.loads(gzip.decompress(content))
-    if form.pop("schema") != SCHEMA:
+    """Results from the bytes of a file; InputError where it is none, or of another schema."""
+    try:
+        with gzip.open(io.BytesIO(content)) as file:
+            text = file.read(MOST_BYTES + 1)
+        form = json.loads(text) if len(text) <= MOST_BYTES else None
+        schema = form.pop("schema")
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, RecursionError, zlib.error):
+        raise InputError("it is no file of exported results") from None
+    if schema != SCHEMA:
         raise InputError(f"the shipped results are not of schema {SCHEMA}: run the study again")
+    names = {one.name for one in fields(Shipped) if one.init}
+    if set(form) != names or not all(isinstance(form[name], str) for name in ("study", "profile")):
+        raise InputError(f"exported results must have the fields {', '.join(sorted(names))}")
+    if not all(isinstance(form[name], dict) for name in names - {"study", "profile"}):
+        raise InputError("looks, made and outcomes of exported results must be objects")
     return Shipped(**form)
 
 
-def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], command: str) -> bytes:
-    """What a store holds of a study, as the bytes of a file of shipped results.
+def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], command: str) -> Shipped:
+    """What a store holds of a study, as it is shipped.
 
     Args:
         study: With the experiments that its looks added.
@@ -216,19 +231,58 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
         "command": command,
         "written": datetime.now(UTC).date().isoformat(),
     }
+    return Shipped(study=study.name, profile=study.profile, looks=looks, made=made, outcomes=outcomes)
+
+
+def combined(later: Shipped, earlier: Shipped) -> Shipped:
+    """The results of two runs of one study; what both have is the later one's.
+
+    Raises:
+        InputError: they are of two studies, or of two profiles of one.
+    """
+    for name in ("study", "profile"):
+        mine, other = getattr(later, name), getattr(earlier, name)
+        if mine != other:
+            raise InputError(f"results of {name} {other!r} cannot be combined with those of {name} {mine!r}")
+    packer = _Packer()
+    outcomes: dict[str, Mapping[str, JSON]] = {}
+    for key in (*earlier.outcomes, *(key for key in later.outcomes if key not in earlier.outcomes)):
+        source = later if key in later.outcomes else earlier
+        form = source.outcomes[key]
+        # Parts of an order are kept less those of another run, which may have been done again.
+        is_packed = "like" in form
+        outcomes[key] = (
+            {**form, **packer.packed(key, form["included"], source._parts(key))} if is_packed else form
+        )
+    made = {
+        **later.made,
+        "machine": {**later.made["machine"], "cpu": _of_both(later, earlier)},
+        "core_seconds": round(later.made["core_seconds"] + earlier.made["core_seconds"], 1),
+        "trainings": later.made["trainings"] + earlier.made["trainings"],
+        "experiments": len(outcomes),
+        "seeds": sorted({*later.made["seeds"], *earlier.made["seeds"]}),
+    }
+    if earlier.looks:
+        made["command"] = earlier.made["command"]
+    return replace(later, looks={**earlier.looks, **later.looks}, made=made, outcomes=outcomes)
+
+
+def _of_both(later: Shipped, earlier: Shipped) -> str:
+    """The processors, each once."""
+    names = [str(run.made["machine"]["cpu"]) for run in (earlier, later)]
+    return " and ".join(dict.fromkeys(" and ".join(names).split(" and ")))
+
+
+def encoded(found: Shipped) -> bytes:
+    """The bytes of a file; equal results give equal bytes."""
     form = {
         "schema": SCHEMA,
-        "study": study.name,
-        "profile": study.profile,
-        "looks": {claim: list(counts) for claim, counts in looks.items()},
-        "made": made,
-        "outcomes": outcomes,
+        "study": found.study,
+        "profile": found.profile,
+        "looks": {claim: list(counts) for claim, counts in found.looks.items()},
+        "made": found.made,
+        "outcomes": found.outcomes,
     }
-    return _packed_form(form)
-
-
-def _packed_form(form: Mapping[str, JSON]) -> bytes:
-    """The bytes of a file; equal forms give equal bytes."""
     text = json.dumps(form, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return gzip.compress(text.encode(), 9, mtime=0)
 
@@ -236,7 +290,9 @@ def _packed_form(form: Mapping[str, JSON]) -> bytes:
 def _packed_scores(key: str, outcome: Outcome, packer: _Packer) -> dict[str, JSON]:
     """The order of a membership game's scores."""
     if len(outcome.scores) > MOST_RANKED:
-        return packer.packed(key, outcome)
+        order = (rankdata(outcome.scores) - 0.5) / len(outcome.scores)
+        parts = np.searchsorted(EDGES, order, side="right").astype(np.uint8)
+        return packer.packed(key, outcome.included, parts)
     return {"scores": _packed((2 * rankdata(outcome.scores)).astype("<u4"))}
 
 
@@ -274,13 +330,11 @@ class _Packer:
     """Packs parts of the order of scores, each less those of a run before it that is most like it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bool, ...], dict[str, Parts]] = {}
+        self._known: dict[Any, dict[str, Parts]] = {}
 
-    def packed(self, key: str, outcome: Outcome) -> dict[str, JSON]:
-        """`scores`, and whose `like`: nobody's, where there is none before."""
-        order = (rankdata(outcome.scores) - 0.5) / len(outcome.scores)
-        parts = np.searchsorted(EDGES, order, side="right").astype(np.uint8)
-        known = self._known.setdefault(outcome.included, {})
+    def packed(self, key: str, included: Any, parts: Parts) -> dict[str, JSON]:
+        """`scores`, and whose `like` of those with the same members: nobody's, where there is none before."""
+        known = self._known.setdefault(included, {})
         apart = {other: float(np.abs(parts.astype(int) - theirs).mean()) for other, theirs in known.items()}
         like = min(apart, key=lambda other: apart[other], default="")
         rest = parts - known[like] if like else parts
