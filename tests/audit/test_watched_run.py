@@ -25,8 +25,9 @@ from sklearn.datasets import load_digits
 import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
 from workbench.audit.watched import record
+from workbench.audit.watched.counters import DrawCounter
 from workbench.audit.watched.judging import BY_SETTING, BY_SIZE, Judged, judged, noise_of, size_of_epochs
-from workbench.audit.watched.record import DrawCounter, Watch
+from workbench.audit.watched.record import Watch
 from workbench.audit.watched.run_file import (
     FORWARD,
     PER_RECORD,
