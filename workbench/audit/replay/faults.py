@@ -27,6 +27,9 @@ LEAST_SHARE = 0.3
 STEERED = 1e-3
 """A replaced record that changes a step's noise by more than this share changes its scale."""
 
+UNBOUNDED = 10.0
+"""A record 100 times as loud that adds more times as much is not held by any clipping."""
+
 UNHELD = 30.0
 """A record that adds so many times the noise, and so many times what it usually adds, is held to no norm."""
 
@@ -104,7 +107,7 @@ def _replaced(leak: Leak) -> str:
 
 def _signs(run: Measured, sampler: Sampler) -> list[tuple[str, str, bool]]:
     """Part, words, and whether it is so, of each fault that shows in what was measured."""
-    is_steered = _is_steered(run)
+    is_steered = is_steered_by_records(run)
     return [
         *_signs_of_noise(run),
         (
@@ -158,7 +161,7 @@ def _signs_for(
     ]
 
 
-def _is_steered(run: Measured) -> bool:
+def is_steered_by_records(run: Measured) -> bool:
     """Whether the noise's scale follows the records.
 
     A schedule follows none, but sums that are rounded may say so; a controller that comes to the same scales
@@ -221,7 +224,7 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
             "clip",
             f"a record 100 times as loud moves an update {run.loudness:.3g} times as far: nothing bounds "
             "what one record adds",
-            run.loudness > 10,
+            run.loudness > UNBOUNDED,
         ),
         (
             "clip",
@@ -284,9 +287,11 @@ def _signs_of_sampling(run: Measured, sampler: Sampler, is_steered: bool) -> lis
         (
             "sampler",
             "who is in a batch follows from what the records hold: their rates differ, and a replaced record "
-            "moves others in and out, or changes what all are read by (a vocabulary, say); or records are "
-            "sorted, capped in number or taken out before the draw, so that others get other random numbers",
-            run.follows_contents,
+            "moves others in and out, or changes what all are read or weighted by (a vocabulary, weights of "
+            "classes); or records are sorted, capped in number or taken out before the draw, so that others "
+            "get other random numbers",
+            # Where another clipping norm moves all updates, a record seems to be in more of them.
+            run.follows_contents and not is_steered,
         ),
         (
             "sampler",
@@ -373,6 +378,12 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
             "no torch optimizer is given all that moves the weights: what they move by from one call of the "
             "model to the next is taken for a step's update"
         )
+    if run.louder > UNBOUNDED and not run.loudness > UNBOUNDED and not run.follows:
+        found.append(
+            f"clip: where all records are 100,000 times as loud as the data, each adds {run.louder:.3g} "
+            "times as much as where they are 1,000 times as loud: in those steps nothing bounds what one adds "
+            "(it is scaled by norms of earlier steps, say), although what replay put in one place was held"
+        )
     if run.unmoved:
         found.append(
             f"the gradients of {run.unmoved:,} parameters have no noise, but no step moves these: they "
@@ -414,7 +425,7 @@ def steps_together(run: Measured, sampler: Sampler) -> str:
     if sampler.kind not in SAMPLED:
         return ""
     is_noise_kept = run.is_bent or run.reads_early or run.is_correlated
-    if run.leaks or run.follows_contents or is_noise_kept or _is_steered(run) or kept_sums(run):
+    if run.leaks or run.follows_contents or is_noise_kept or is_steered_by_records(run) or kept_sums(run):
         return ""
     if run.rate_varies or changes_midway(run):
         return ""

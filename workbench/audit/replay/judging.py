@@ -18,6 +18,7 @@ from workbench.audit.replay.faults import (
     cautions_of,
     changes_midway,
     faults_of,
+    is_steered_by_records,
     kept_sums,
     moves_all_a_little,
     steps_together,
@@ -379,7 +380,11 @@ def _unfit(run: Measured, sampler: Sampler) -> tuple[str, ...]:
             "are drawn together, or an update sums several samples"
         )
     if run.follows_contents:
-        reasons.append("batches that follow what the records hold have no bound here")
+        reasons.append(
+            "who is in a batch is not seen where a record moves the updates that it is not in"
+            if is_steered_by_records(run)
+            else "batches that follow what the records hold have no bound here"
+        )
     if sampler.kind == "one of each epoch's steps":
         reasons.append(
             "records that are each in one step of an epoch, in batches that vary, have no bound here"

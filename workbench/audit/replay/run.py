@@ -21,7 +21,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 32
+FORM = 33
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
