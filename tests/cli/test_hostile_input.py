@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shlex
 import shutil
@@ -275,6 +276,88 @@ def test_the_largest_scores_give_no_warning(more: str, capsys: pytest.CaptureFix
     Path("large.csv").write_text(f"{text}\n1e308,1\n-1e308,0\n", encoding="utf-8")
     assert main(shlex.split(f"audit --scores large.csv --quiet {more}")) in (0, 3)
     assert capsys.readouterr().err == ""
+
+
+NOISY = """
+import os
+
+print("noise at import")
+
+
+def train(records, seed):
+    print("noise")
+    os.write(1, b"noise of C code")
+    return lambda others: [float(len(other["text"]) + len(other["id"]) % 3) for other in others]
+
+
+def stops(records, seed):
+    raise KeyboardInterrupt("mine")
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["replay noisy.py:train --candidates 40", "audit --train noisy.py:train --candidates 60 --no-replay"],
+)
+def test_what_a_trainer_prints_is_not_in_the_report_on_the_output_stream(words: str) -> None:
+    Path("noisy.py").write_text(NOISY, encoding="utf-8")
+    starts = "import sys; from workbench.cli.entry import main; sys.exit(main())"
+    command = [
+        sys.executable,
+        "-c",
+        starts,
+        *words.split(),
+        "--corpus",
+        "digits",
+        "--json",
+        "-",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert json.loads(done.stdout)["schema"] == 1
+    assert "noise at import" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["replay noisy.py:stops --candidates 40", "audit --train noisy.py:stops --candidates 60 --no-replay"],
+)
+def test_an_interrupt_that_a_trainer_raises_is_its_fault(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("noisy.py").write_text(NOISY, encoding="utf-8")
+    assert main([*words.split(), "--corpus", "digits", "--out", "out", "--quiet"]) == 2
+    assert "error: noisy.py:14: KeyboardInterrupt: mine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("audit --scores scores.csv --out o\udcff", "--out must be text in UTF-8, got 'o\\udcff'"),
+        ("audit --scores s\udcff.csv", "--scores must be text in UTF-8, got 's\\udcff.csv'"),
+        ("plan --json=j\udcff", "--json must be text in UTF-8, got '--json=j\\udcff'"),
+        ("list \udcff", "an argument must be text in UTF-8, got '\\udcff'"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_option(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir())
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err == f"error: {says}\n"
+    assert sorted(os.listdir()) == before
+
+
+def test_numbers_do_not_become_others_by_rounding(capsys: pytest.CaptureFixture[str]) -> None:
+    claim = "epsilon=1,delta=1e-400,adjacency=add-remove"
+    assert main(["audit", "--scores", "scores.csv", "--claim", claim]) == 2
+    assert "claim: delta must be a number, got '1e-400'" in capsys.readouterr().err
+    assert main(["audit", "--scores", "scores.csv", "--confidence", "0.99999", "--out", "out", "-q"]) in (
+        0,
+        3,
+    )
+    assert "99.999 % confidence" in capsys.readouterr().out
 
 
 STARTS = "import sys; print('started', flush=True)\nfrom workbench.cli.entry import main; sys.exit(main())"

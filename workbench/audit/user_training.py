@@ -29,8 +29,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -267,10 +269,13 @@ class UserTraining:
     def _guarded(self, call: Callable[[], Any]) -> Any:
         """Run the user's code; what it raises becomes one line that names the place in their file."""
         try:
-            return call()
+            with redirect_stdout(sys.stderr):  # The output stream may hold a report, and nothing else.
+                return call()
         except InputError:
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if parent_process() is not None:  # A worker hears no Ctrl-C: it is the code's own.
+                raise complaint(_split(self.spec)[0], error) from error
             raise
         except BaseException as error:
             raise complaint(_split(self.spec)[0], error) from error

@@ -124,7 +124,7 @@ def _print_evidence(console: Console, answer: CheckedClaim) -> None:
         lines += [("Check", f"{claim.check}({given})"), ("Function", str(plain_form["function"]))]
     lines.append(("Finding", answer.summary))
     if finding is not None and finding.confidence is not None:
-        lines.append(("Confidence", f"{100 * finding.confidence:g} %"))
+        lines.append(("Confidence", f"{100 * finding.confidence:.10g} %"))
     for name, text in lines:
         console.print(Text.assemble((f"{name}: ", "bold"), text))
     _print_items(console, "Evidence", plain_form["evidence"])

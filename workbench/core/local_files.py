@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def import_file(path: Path) -> Any:
     sys.modules[name] = module
     try:
         code = loader.source_to_code(loader.get_data(str(path)), str(path))
-        exec(code, vars(module))
+        with redirect_stdout(sys.stderr):  # The output stream may hold a report, and nothing else.
+            exec(code, vars(module))
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -533,7 +533,8 @@ def shown_words(bound: Bound) -> str:
     at += "" if bound.alpha is None else f" at alpha = {bound.alpha:g}"
     # These assume nothing of the mechanism; the family's name would speak of epsilons.
     family = "" if bound.quantity in ("success", "nats", "renyi") else f", family: {bound.family}"
+    percent = f"{100 * bound.confidence:.10g} %"
     return (
-        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {100 * bound.confidence:.4g} % confidence "
+        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {percent} confidence "
         f"(estimator {bound.name}{family})"
     )

@@ -440,7 +440,7 @@ def _decide(
 ) -> Verdict:
     """Compares the deciding bounds with what the claim allows, and words the verdict."""
     best = max(bounds, key=lambda bound: bound.lower, default=None)
-    subject, percent = _subject_of(claim), f"{100 * confidence:.4g} %"
+    subject, percent = _subject_of(claim), f"{100 * confidence:.10g} %"
     n = evidence.scores.size
     words = "" if best is None else shown_words(best)
     quantity = "" if best is None else f"{best.quantity} >= "

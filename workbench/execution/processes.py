@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import connection, parent_process, resource_tracker
 from pathlib import Path
@@ -66,8 +66,11 @@ def temporary_scratch() -> Iterator[Callable[[], Path]]:
 def start_worker() -> None:
     """Set a worker up: one thread, so that two do not fight over two cores, and no life after its parent.
 
-    A Ctrl-C reaches all processes of a terminal, and is the parent's to answer.
+    A Ctrl-C reaches all processes of a terminal, and is the parent's to answer. What a user's code
+    prints goes to the error stream: the output stream may hold a report, and nothing else.
     """
+    with suppress(OSError):  # Closed.
+        os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:

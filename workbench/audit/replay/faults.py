@@ -381,7 +381,7 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
     if run.louder > UNBOUNDED and not run.loudness > UNBOUNDED and not run.follows:
         found.append(
             f"clip: where all records are 100,000 times as loud as the data, each adds {run.louder:.3g} "
-            "times as much as where they are 1,000 times as loud: in those steps nothing bounds what one adds "
+            "times as much as where they are 1,000 times as loud: nothing bounds there what one adds "
             "(it is scaled by norms of earlier steps, say), although what replay put in one place was held"
         )
     if run.unmoved:

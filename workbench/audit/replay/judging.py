@@ -470,7 +470,7 @@ def _sentence(
 ) -> str:
     sampler, kind = found.sampler, found.verdict.kind
     said = (
-        f"forced replay of {run.steps} steps gives {_epsilon_words(found)} with {100 * confidence:g} % "
+        f"forced replay of {run.steps} steps gives {_epsilon_words(found)} with {100 * confidence:.10g} % "
         f"confidence, by the noise and the updates that the code itself made ({sampler.kind}, rate "
         f"{sampler.rate:.3g}; released: every update, noise as recorded)"
     )

@@ -65,6 +65,11 @@ class ClaimsResult(Result):
             return 0
         return 2 if all(failure.startswith(NOT_CHECKED) for failure in failures) else 3
 
+    @property
+    def bounds(self) -> tuple[()]:
+        """None: a claim has a verdict, and its figures are in the answer of its check."""
+        return ()
+
     def rows(self) -> list[dict[str, Any]]:
         """A row a claim."""
         return [
