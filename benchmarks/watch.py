@@ -137,7 +137,7 @@ def decile(values: Sequence[float]) -> float:
 
 @contextmanager
 def unwatched(run: Watch) -> Iterator[None]:
-    """A while in which nothing of a watch is called, before which it reads no draws."""
+    """A while in which nothing of a watch is called, between steps that are not read."""
     inner, root, private = run._inner, run._batches._root, run._private
     hooks = [inner._optimizer_step_pre_hooks, inner._optimizer_step_post_hooks]
     hooks += [] if root is None else [root._forward_pre_hooks, root._forward_pre_hooks_with_kwargs]
@@ -147,6 +147,9 @@ def unwatched(run: Watch) -> Iterator[None]:
         if private is not None:
             stack.enter_context(patch.dict(vars(private)))
             vars(private).pop("clip_and_accumulate", None)
+        run._draws.__exit__()
+        stack.callback(run._draws.listen, False)
+        stack.callback(run._draws.__enter__)
         yield
 
 

@@ -49,6 +49,7 @@ try:
 finally:
     sys.path.remove(str(ZOO))
 
+CLAIM_TEXT = EXAMPLE
 CLAIM = parse_claim(EXAMPLE, released=Released.EVERY_UPDATE)
 RECORDS = 200
 STATED = {"records": RECORDS, "clip": 1.0, "divisor": 20.0}
@@ -205,7 +206,7 @@ def test_norms_and_draws_are_read_of_the_first_steps_and_then_of_one_in_thirty_t
     assert [fault.says for fault in noise_of(run.run(), 0.05).faults] == [says]
 
 
-def test_functions_that_somebody_wraps_meanwhile_are_left_to_them() -> None:
+def test_draws_are_counted_while_it_listens() -> None:
     layer, own = torch.nn.Linear(2, 1), torch.normal
     counter = DrawCounter(list(layer.parameters()))
 
@@ -215,16 +216,28 @@ def test_functions_that_somebody_wraps_meanwhile_are_left_to_them() -> None:
 
     with counter:
         assert drawn() == (1, 3.0)
-        with patch.object(torch, "normal", Mock(side_effect=torch.normal)) as theirs:
-            assert drawn() == (1, 3.0)
-            counter.listen(False)
-            assert torch.normal is theirs
-            assert drawn() == (None, None)
+        counter.listen(False)
+        assert drawn() == (None, None)
+        with patch.object(torch, "normal", Mock(side_effect=torch.normal)):
             counter.listen(True)
             assert drawn() == (1, 3.0)
-            assert theirs.call_count == 3
-        counter.listen(False)
-        assert torch.normal is own
+        assert drawn() == (1, 3.0)
+    assert torch.normal is own
+    assert drawn() == (None, None)
+
+
+def test_a_run_longer_than_what_is_read_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    place = tmp_path / "run.json"
+    with workbench.watch(optimizer, file=place, records=100, clip=1.0, divisor=3.0):
+        for _ in range(300):
+            layer(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    code = main(["audit", "--run", str(place), "--claim", CLAIM_TEXT, "--out", str(tmp_path / "out")])
+    assert code in (0, 1, 3)
+    assert "0 before the 257 steps that were read" in capsys.readouterr().out
 
 
 def test_a_step_between_has_as_much_room_for_noise_as_the_others_at_most() -> None:

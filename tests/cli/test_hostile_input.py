@@ -316,7 +316,8 @@ def test_what_a_trainer_prints_is_not_in_the_report_on_the_output_stream(words: 
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert json.loads(done.stdout)["schema"] == 1
-    assert "noise at import" in done.stderr
+    assert done.returncode in (0, 1, 3)
+    assert all(words in done.stderr for words in ("noise at import", "noise\n", "noise of C code"))
 
 
 @pytest.mark.parametrize(
@@ -334,9 +335,12 @@ def test_an_interrupt_that_a_trainer_raises_is_its_fault(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("audit --scores scores.csv --out o\udcff", "--out must be text in UTF-8, got 'o\\udcff'"),
-        ("audit --scores s\udcff.csv", "--scores must be text in UTF-8, got 's\\udcff.csv'"),
-        ("plan --json=j\udcff", "--json must be text in UTF-8, got '--json=j\\udcff'"),
+        (
+            "plan --out o\udcff",
+            "what follows --out must be text in UTF-8, got 'o\\udcff'",
+        ),
+        ("audit --scores s\udcff.csv", "what follows --scores must be text in UTF-8, got 's\\udcff.csv'"),
+        ("plan --json=j\udcff", "an argument must be text in UTF-8, got '--json=j\\udcff'"),
         ("list \udcff", "an argument must be text in UTF-8, got '\\udcff'"),
     ],
 )
@@ -352,7 +356,7 @@ def test_what_is_no_text_is_refused_by_its_option(
 def test_numbers_do_not_become_others_by_rounding(capsys: pytest.CaptureFixture[str]) -> None:
     claim = "epsilon=1,delta=1e-400,adjacency=add-remove"
     assert main(["audit", "--scores", "scores.csv", "--claim", claim]) == 2
-    assert "claim: delta must be a number, got '1e-400'" in capsys.readouterr().err
+    assert "claim: delta is too small for a float, got '1e-400'" in capsys.readouterr().err
     assert main(["audit", "--scores", "scores.csv", "--confidence", "0.99999", "--out", "out", "-q"]) in (
         0,
         3,

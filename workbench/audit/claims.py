@@ -154,10 +154,13 @@ def _required(given: Mapping[str, str], key: str, text: str, choices: type[StrEn
 
 def _number(key: str, value: str) -> float:
     try:
-        return plain_float(value)
+        found = plain_float(value)
     except (ValueError, OverflowError) as error:
         kind = "finite" if isinstance(error, OverflowError) else "a number"
         raise InputError(f"claim: {key} must be {kind}, got {_short(value)}") from None
+    if found == 0 and set(value.lower().partition("e")[0]) & set("123456789"):
+        raise InputError(f"claim: {key} is too small for a float, got {_short(value)}")
+    return found
 
 
 def _choice(key: str, value: str, choices: type[Choice]) -> Choice:

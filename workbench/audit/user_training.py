@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -274,7 +274,8 @@ class UserTraining:
         except InputError:
             raise
         except KeyboardInterrupt as error:
-            if parent_process() is not None:  # A worker hears no Ctrl-C: it is the code's own.
+            # A worker hears no Ctrl-C: it is the code's own.
+            if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
                 raise complaint(_split(self.spec)[0], error) from error
             raise
         except BaseException as error:

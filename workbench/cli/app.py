@@ -329,11 +329,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command on these words (None for those of this process); returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     for before, word in zip(["", *given], given, strict=False):
-        if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
-            option = (
-                before if before.startswith("-") else word.partition("=")[0] if word.startswith("-") else ""
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            place = (
+                "an argument"
+                if word.startswith("-") or not before.startswith("-")
+                else f"what follows {before}"
             )
-            return _complain(f"{option or 'an argument'} must be text in UTF-8, got {word!a}", 2)
+            return _complain(f"{place} must be text in UTF-8, got {word!a}", 2)
     words = [word for word in given if word not in _EVERYWHERE]
     with _without_colour("--no-color" in given):
         return _called(words, is_verbose="--verbose" in given)

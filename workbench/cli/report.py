@@ -28,7 +28,7 @@ from workbench.cli.starting_points import build_bases, fetch, folders_of
 from workbench.core.arguments import require_count
 from workbench.core.errors import InputError
 from workbench.core.one_line import one_line
-from workbench.core.outputs import require_file_place, write_atomically
+from workbench.core.outputs import require_file_place, require_no_circle, write_atomically
 from workbench.studies.report import Replication, ReplicationFinding
 from workbench.studies.reporting import Format, ReportResult, counts, shipped_study
 from workbench.studies.reporting import report as make
@@ -123,6 +123,7 @@ def report(options: ReportOptions) -> int:
     if options.export is not None:
         require_file_place("--export", options.export)
     elif options.onto is not None:
+        require_no_circle("--onto", options.onto)
         raise InputError(f"--onto goes with --export, got --onto {str(options.onto)!r} alone")
     if options.recompute is not None:
         return _recompute(options, options.recompute)

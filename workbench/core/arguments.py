@@ -32,7 +32,7 @@ MOST_TIMES = 10**6
 
 
 def plain_float(text: Any) -> float:
-    """Returns `float(text)`, which must be of ASCII without underscores, and not 0 or infinite by rounding.
+    """Returns `float(text)`, which must be of ASCII without underscores, within the range of floats.
 
     Raises `ValueError`, `TypeError`, `OverflowError`: it is no such number.
 
@@ -47,8 +47,6 @@ def plain_float(text: Any) -> float:
     value = float(text)
     if math.isinf(value) and isinstance(text, str) and "inf" not in text.lower():
         raise OverflowError(f"{text!r} is too large for a float")
-    if value == 0 and isinstance(text, str) and set(text.lower().partition("e")[0]) & set("123456789"):
-        raise ValueError(f"{text!r} is too small for a float")
     return value
 
 

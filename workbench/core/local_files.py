@@ -13,6 +13,9 @@ from typing import Any
 from workbench.core.errors import InputError
 from workbench.core.one_line import error_line
 
+OF_FILES = "workbench_user_"
+"""What the names of such modules begin with."""
+
 
 def import_file(path: Path) -> Any:
     """Run a file as a module of its own, compiled from its source.
@@ -28,7 +31,7 @@ def import_file(path: Path) -> Any:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    name = f"workbench_user_{path.stem}"
+    name = f"{OF_FILES}{path.stem}"
     loader = SourceFileLoader(name, str(path))
     specification = importlib.util.spec_from_loader(name, loader)
     if specification is None:

@@ -150,7 +150,7 @@ class ReportResult(Result):
         basis = self._basis
         store = Store(self.folder.parent / "store")
         made = shipped.export(basis.results.study, store, looks=basis.looks, command=basis.running)
-        return shipped.encoded(made if onto is None else _added_to(made, path_of("onto", onto)))
+        return shipped.encoded(made) if onto is None else _added_to(made, path_of("onto", onto))
 
     def page(self) -> str:
         """Returns the page that `workbench report` writes as index.html."""
@@ -265,12 +265,12 @@ def shipped_study(name: str) -> tuple[Shipped, Study]:
     return found, Decisions(study, published_of(study), found.looks, found.results).study
 
 
-def _added_to(made: Shipped, path: Path) -> Shipped:
-    """These results and those of an earlier file."""
+def _added_to(made: Shipped, path: Path) -> bytes:
+    """These results and those of an earlier file, as a file."""
     from workbench.studies import shipped
 
     try:
-        return shipped.combined(made, shipped.parse(read_bytes(path)))
+        return shipped.encoded(shipped.combined(made, shipped.parse(read_bytes(path))))
     except InputError as error:
         raise ArgumentError("onto", f": {str(path)!r}: {error}") from error
     except OSError as error:

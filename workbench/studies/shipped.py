@@ -264,7 +264,11 @@ def combined(later: Shipped, earlier: Shipped) -> Shipped:
     }
     if earlier.looks:
         made["command"] = earlier.made["command"]
-    return replace(later, looks={**earlier.looks, **later.looks}, made=made, outcomes=outcomes)
+    looks = {
+        claim: max(earlier.looks.get(claim, ()), later.looks.get(claim, ()), key=len)
+        for claim in {**earlier.looks, **later.looks}
+    }
+    return replace(later, looks=looks, made=made, outcomes=outcomes)
 
 
 def _of_both(later: Shipped, earlier: Shipped) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import shlex
@@ -17,6 +18,7 @@ from workbench.attacks.accountant_checks.conformance.questions import Calibratio
 from workbench.checks.accountants import Accountant, FunctionAccountant
 from workbench.core import registry
 from workbench.core.errors import InputError
+from workbench.core.local_files import OF_FILES
 from workbench.interfaces import Adjacency
 
 Parameters = Mapping[str, float]
@@ -213,6 +215,10 @@ def _function_line(target: str, questions: tuple[Question, ...]) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
         calls.append(f"{name}({given})")
     imported = name.partition(".")[0]
+    if (file := getattr(sys.modules.get(module), "__file__", None)) and module.startswith(OF_FILES):
+        made = f"{imported} = import_file(Path({os.path.relpath(file)!r})).{imported}"
+        imports = "from pathlib import Path; from workbench.core.local_files import import_file"
+        return _python(f"{imports}; {made}; print({', '.join(calls)})")
     return _python(f"from {module} import {imported}; print({', '.join(calls)})")
 
 

@@ -196,6 +196,8 @@ def has_coins_of_versions(
     if not any(_are_equal(at.raw, at.agree) for at in deep):
         return False
     records = variants(runs.records, craft)
+    if not records:
+        return False
     labels, held = zip(*((one["label"], (one["image"], one["text"])) for one in records), strict=True)
     runs.expect(len(records))
     try:

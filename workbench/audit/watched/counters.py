@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -110,33 +111,29 @@ class DrawCounter:
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._shapes = {tuple(p.shape) for p in parameters}
         self._shapes |= {(p.numel(),) for p in parameters} | {(sum(p.numel() for p in parameters),)}
+        self._stack = ExitStack()
         self._count, self._square, self._listens = 0, 0.0, False
-        self._wrappers = [
-            _Wrapper(torch, "normal", self._seen, 1),
-            _Wrapper(torch.Tensor, "normal_", self._seen, 2),
-            _Wrapper(torch, "randn", self._seen, None),
-            _Wrapper(torch, "randn_like", self._seen, None),
-        ]
 
     def __enter__(self) -> DrawCounter:
-        """Listen."""
+        """Wrap torch's functions, and listen."""
+        scale = 1
+        for place, name in ((torch, "normal"), (torch.Tensor, "normal_")):
+            at = scale if place is torch else scale + 1
+            self._stack.enter_context(patch.object(place, name, self._wrapped(getattr(place, name), at)))
+        for name in ("randn", "randn_like"):
+            self._stack.enter_context(patch.object(torch, name, self._wrapped(getattr(torch, name), None)))
         self.listen(True)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the functions back."""
         self.listen(False)
+        self._stack.close()
 
     def listen(self, whether: bool) -> None:
-        """Wrap torch's functions, or give them back."""
-        if whether is self._listens:
-            return
-        self._listens, self._count, self._square = whether, 0, 0.0
-        for wrapper in self._wrappers:
-            if whether:
-                wrapper.put()
-            else:
-                wrapper.take_off()
+        """Count what is drawn from now on, or do not."""
+        if whether is not self._listens:
+            self._listens, self._count, self._square = whether, 0, 0.0
 
     def taken(self, values: int) -> tuple[int | None, float | None]:
         """Draws since the last step, and their scale over so many values; None where it did not listen."""
@@ -146,52 +143,20 @@ class DrawCounter:
         self._count, self._square = 0, 0.0
         return count, math.sqrt(square / values) if count and values and math.isfinite(square) else None
 
-    def _seen(self, values: Any, std: Any) -> None:
-        if isinstance(values, Tensor) and values.shape in self._shapes:
-            self._count += 1
-            self._square += values.numel() * float(std) ** 2 if isinstance(std, int | float) else math.nan
-
-
-class _Wrapper:
-    """A function of torch that tells of what it returns, while it is put in the function's place.
-
-    Args:
-        place: Which holds the function; `name`: under this name.
-        seen: Is told of what is drawn, and of its standard deviation.
-        at: The place of that among the function's arguments; None for 1.
-    """
-
-    def __init__(self, place: Any, name: str, seen: Callable[[Any, Any], None], at: int | None) -> None:
-        self._place, self._name = place, name
-        self._original: Any = None
-        self._is_in_place = self._tells = False
+    def _wrapped(self, draw: Callable[..., Any], at: int | None) -> Callable[..., Any]:
+        """The function, its draws noted; `at`: the place of its standard deviation, None for 1."""
 
         def drawn(*args: Any, **kwargs: Any) -> Any:
-            values = self._original(*args, **kwargs)
-            if self._tells:
-                seen(values, 1.0 if at is None else kwargs.get("std", args[at] if len(args) > at else 1.0))
+            values = draw(*args, **kwargs)
+            if self._listens and isinstance(values, Tensor) and values.shape in self._shapes:
+                std: Any = 1.0
+                if at is not None:
+                    std = kwargs.get("std", args[at] if len(args) > at else 1.0)
+                self._count += 1
+                self._square += values.numel() * float(std) ** 2 if isinstance(std, int | float) else math.nan
             return values
 
-        self._drawn = drawn
-
-    def put(self) -> None:
-        """Put it in the function's place."""
-        self._tells = True
-        if not self._is_in_place:
-            self._is_own = self._name in vars(self._place)
-            self._original = getattr(self._place, self._name)
-            setattr(self._place, self._name, self._drawn)
-            self._is_in_place = True
-
-    def take_off(self) -> None:
-        """Give the function back; where somebody has wrapped this one, be still."""
-        self._tells = False
-        if getattr(self._place, self._name) is self._drawn:
-            if self._is_own:
-                setattr(self._place, self._name, self._original)
-            else:
-                delattr(self._place, self._name)
-            self._is_in_place = False
+        return drawn
 
 
 def _records(parameters: Sequence[Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from workbench.audit.run import report_record
 from workbench.audit.watched.judging import Judged, judged
-from workbench.audit.watched.run_file import WatchedRun, read_run
+from workbench.audit.watched.run_file import Step, WatchedRun, read_run
 from workbench.core.arguments import number
 from workbench.core.keys import JSON, plain
 from workbench.estimation.judge import claim_form
@@ -60,6 +61,14 @@ def audit_run(
     return report | {"run": {**form, "cost": report["cost"]}}
 
 
+def _draws(steps: Sequence[Step]) -> str:
+    """How many draws were seen, and before how many steps if not before all."""
+    seen = [step.draws for step in steps if step.draws is not None]
+    return f"{sum(seen):,}" + (
+        f" before the {len(seen):,} steps that were read" if len(seen) < len(steps) else ""
+    )
+
+
 def _rows(claim: Claim, run: WatchedRun, found: Judged) -> list[list[str]]:
     """The run as it was, for a reader: names and values, then each fault and what is not known."""
     header, steps, sampler = run.header, run.steps, found.sampler
@@ -75,7 +84,7 @@ def _rows(claim: Claim, run: WatchedRun, found: Judged) -> list[list[str]]:
         ["records", "not said" if header.records is None else f"{header.records:,}"],
         ["batches", f"{_range(batches)}, by {counted}" if batches else "not seen"],
         ["norm of an update", _range(norms) if norms else "not seen"],
-        ["draws of noise", f"{sum(step.draws for step in steps)}"],
+        ["draws of noise", _draws(steps)],
         ["noise over what one record adds", f"at most {_range(most)}" if most.size else "not known"],
         ["epsilon", f"at least {found.lower:.4g}, estimate {estimate}, at delta = {delta:g}"],
     ]
