@@ -173,7 +173,7 @@ def parse(content: bytes) -> Shipped:
     try:
         with gzip.open(io.BytesIO(content)) as file:
             text = file.read(MOST_BYTES + 1)
-        form = json.loads(text) if len(text) <= MOST_BYTES else None
+        form: Any = json.loads(text) if len(text) <= MOST_BYTES else None
         schema = form.pop("schema")
     except (OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, RecursionError, zlib.error):
         raise InputError("it is no file of exported results") from None

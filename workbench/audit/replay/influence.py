@@ -225,10 +225,12 @@ def _are_equal(distances: FloatArray, agree: BoolArray, asked: BoolArray | None 
         agree: Steps at which each is known, shape `(v, T)`.
         asked: Of which pairs, shape `(v, v)`; all by default.
     """
-    known = agree[:, None] & agree[None]
-    apart = (distances > 0) & known
-    equal = ~apart & known & apart.any(axis=2)[:, :, None] & apart.any(axis=(0, 1))
-    return bool((equal if asked is None else equal & asked[:, :, None]).any())
+    known: BoolArray = np.array(agree[:, None] & agree[None], dtype=bool)
+    apart: BoolArray = np.array((distances > 0) & known, dtype=bool)
+    equal: BoolArray = ~apart & known & apart.any(axis=2, keepdims=True) & apart.any(axis=(0, 1))
+    if asked is not None:
+        equal &= asked[:, :, None]
+    return bool(equal.any())
 
 
 def moves_others(runs: Runs, a: Recording, b: Recording, places: Sequence[Place], *, adds_up: bool) -> bool:

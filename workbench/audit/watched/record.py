@@ -210,7 +210,7 @@ class Watch:
             norms, self._values = _norms(gradients), sum(map(Tensor.numel, gradients)) or self._values
         values = self._values if norms or _has_gradient(optimizer) else 0
         batch, counted = self._batches.taken()
-        seen = {"step": step, "batch": batch, "counted": counted, "values": values}
+        seen: dict[str, Any] = {"step": step, "batch": batch, "counted": counted, "values": values}
         if self._reads:
             seen["draws"], seen["std"] = self._draws.taken(values)
         self._reads = is_read(step + 1)
