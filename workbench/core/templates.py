@@ -14,8 +14,13 @@ from typing import Any
 
 
 def percent(value: float) -> str:
-    """Formats a probability in percent, three digits."""
-    return f"{100.0 * value:.3g} %"
+    """Formats a probability in percent, by three digits, or by as many as keep it apart from 1.
+
+    >>> percent(0.95), percent(0.99999), percent(1.0)
+    ('95 %', '99.999 %', '100 %')
+    """
+    digits = 10 if value < 1.0 and round(100.0 * value, 1) >= 100.0 else 3
+    return f"{100.0 * value:.{digits}g} %"
 
 
 def between(estimate: float, lower: float, upper: float) -> str:

@@ -235,7 +235,7 @@ def export(study: Study, store: Store, *, looks: Mapping[str, Sequence[int]], co
 
 
 def combined(later: Shipped, earlier: Shipped) -> Shipped:
-    """The results of two runs of one study; what both have is the later one's.
+    """The results of two runs of one study; what both have is the later one's, and its cost counts twice.
 
     Raises:
         InputError: they are of two studies, or of two profiles of one.

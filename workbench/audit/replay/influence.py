@@ -27,7 +27,7 @@ from workbench.audit.replay.measured import Leak
 from workbench.audit.replay.recording import Recording
 from workbench.audit.replay.runs import Place, Runs, agreement
 from workbench.core.errors import InputError
-from workbench.interfaces import BoolArray, FloatArray
+from workbench.interfaces import BoolArray
 
 FEWEST_EXPECTED = 3
 """Steps that an exchange of two records should move, before it says anything that it moves none."""
@@ -193,40 +193,45 @@ def has_coins_of_versions(
     coins are a hash of a record, and so many are in a batch that some version of a record is always there.
     """
     a, b = own
-    if not any(_are_equal(at.raw, at.agree) for at in deep):
+    if not any(_are_equal(at.raw > 0, at.agree) for at in deep):
         return False
     records = variants(runs.records, craft)
     if not records:
         return False
     labels, held = zip(*((one["label"], (one["image"], one["text"])) for one in records), strict=True)
     runs.expect(len(records))
+    updates, agree = [], []
     try:
-        made = [runs(runs.with_records({deep[0].place: record}), forced=a) for record in records]
+        for record in records:
+            run = runs(runs.with_records({deep[0].place: record}), forced=a)
+            agree.append(agreement([b, run], a.steps)[1])
+            updates.append([_digest(run.gradients[t]) if here else 0 for t, here in enumerate(agree[-1])])
     except InputError:
         return False
-    agree = agreement([b, *made], a.steps)[1:]
-    distances = np.zeros((len(made), len(made), a.steps))
-    for step in np.flatnonzero(agree.all(axis=0)):
-        rows = torch.stack([run.gradients[step] for run in made]).double()
-        distances[:, :, step] = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+    found = np.array(updates)
     has_labels = len(set(labels)) > 1
     differ = [
         [(x != y or not has_labels) and p != q for y, q in zip(labels, held, strict=True)]
         for x, p in zip(labels, held, strict=True)
     ]
-    return _are_equal(distances, agree, np.array(differ))
+    return _are_equal(found[:, None] != found[None], np.array(agree), np.array(differ))
 
 
-def _are_equal(distances: FloatArray, agree: BoolArray, asked: BoolArray | None = None) -> bool:
+def _digest(update: Tensor) -> int:
+    """A number that equal updates share, so that these need not be kept."""
+    return hash((update.double() + 0.0).cpu().numpy().tobytes())  # -0 is 0.
+
+
+def _are_equal(differ: BoolArray, agree: BoolArray, asked: BoolArray | None = None) -> bool:
     """Whether two versions that differ in some step are exactly equal in one in which others differ.
 
     Args:
-        distances: Of all versions at each step, shape `(v, v, T)`.
+        differ: Whether two versions do at a step, shape `(v, v, T)`.
         agree: Steps at which each is known, shape `(v, T)`.
         asked: Of which pairs, shape `(v, v)`; all by default.
     """
     known: BoolArray = np.array(agree[:, None] & agree[None], dtype=bool)
-    apart: BoolArray = np.array((distances > 0) & known, dtype=bool)
+    apart: BoolArray = np.array(differ & known, dtype=bool)
     equal: BoolArray = ~apart & known & apart.any(axis=2, keepdims=True) & apart.any(axis=(0, 1))
     if asked is not None:
         equal &= asked[:, :, None]
