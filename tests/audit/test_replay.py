@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from replay_here import judged_here
+from replay_here import judged_here, measured_here
 from scipy import stats
 from torch import Tensor
 
@@ -31,8 +32,8 @@ from workbench.audit.replay.composing import composed_epsilon
 from workbench.audit.replay.crafts import Craft, near_copies, variants
 from workbench.audit.replay.draws import Silence
 from workbench.audit.replay.generators import heard_by, own_generators
-from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed
-from workbench.audit.replay.measured import NotMeasured
+from workbench.audit.replay.judging import UNSEEN_STRETCH, Replayed, judged
+from workbench.audit.replay.measured import Measured, NotMeasured
 from workbench.audit.replay.noise import is_repeated, is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
@@ -41,6 +42,7 @@ from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.audit.replay.watching import Watch
 from workbench.cli.app import main
 from workbench.core.errors import InputError
+from workbench.interfaces import Released
 
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "tests" / "zoo" / "dp_sgd.py"
@@ -127,11 +129,13 @@ def test_a_trainer_gets_its_verdict_and_its_fault(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["weights_only_norm", "normalised", "small_clip", "with_an_offset"])
-def test_a_norm_that_leaves_out_the_biases_is_no_clipping_norm(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["weights_only_norm", "stale_norms", "normalised", "small_clip", "with_an_offset"]
+)
+def test_another_norm_than_the_gradients_own_is_no_clipping_norm(name: str) -> None:
     found = judged_here(f"{ZOO.with_name('clipped_by_another_norm.py')}:{name}")
     assert isinstance(found, Replayed)
-    is_wrong = name == "weights_only_norm"
+    is_wrong = name in ("weights_only_norm", "stale_norms")
     assert found.verdict.kind == ("REFUTED" if is_wrong else "NOT_REFUTED"), found.verdict.sentence
     assert [fault.part for fault in found.faults] == ["clip"] * is_wrong
 
@@ -281,6 +285,17 @@ def test_a_record_that_is_divided_by_its_squared_norm_is_not_held(name: str) -> 
     found = judged_here(f"{ZOO.with_name('clipped_by_another_norm.py')}:{name}")
     assert isinstance(found, Replayed)
     assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
+    assert [fault.part for fault in found.faults] == ["clip"]
+
+
+@pytest.mark.slow
+def test_records_that_nothing_holds_where_all_are_loud_are_a_fault() -> None:
+    run = measured_here(f"{ZOO}:correct")
+    assert isinstance(run, Measured)
+    claim = parse_claim(EXAMPLE, released=Released.EVERY_UPDATE)
+    assert judged(claim, run).verdict.kind == "NOT_REFUTED"
+    found = judged(claim, replace(run, louder=100.0))
+    assert found.verdict.kind == "UNDECIDED"
     assert [fault.part for fault in found.faults] == ["clip"]
 
 

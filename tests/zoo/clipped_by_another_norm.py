@@ -74,6 +74,21 @@ class SmallClip(SquaredNorm):
         return {name: torch.einsum("n,n...->...", factors, g) for name, g in each.items()}
 
 
+class StaleNorms(Trainer):
+    """The norms are those of up to nine steps ago, when the record's gradient may have been smaller."""
+
+    def batch(self, step: int) -> Tensor:
+        self.chosen = super().batch(step)
+        if step % 10 == 0:
+            each = self.per_record(torch.arange(len(self.labels)))
+            self.norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
+        return self.chosen
+
+    def summed(self, each: Gradients) -> Gradients:
+        factors = (1 / self.norms[self.chosen].clamp(min=1e-9)).clamp(max=1.0)
+        return {name: torch.einsum("n,n...->...", factors, g) for name, g in each.items()}
+
+
 class WithAnOffset(Trainer):
     """Clipped to 1; a constant that is no record's is in every update (correct)."""
 
@@ -85,6 +100,7 @@ class WithAnOffset(Trainer):
 
 weights_only_norm = WeightsOnlyNorm()
 with_an_offset = WithAnOffset()
+stale_norms = StaleNorms()
 squared_norm = SquaredNorm()
 squared_norm_of_all = SquaredNormOfAll()
 normalised = Normalised()

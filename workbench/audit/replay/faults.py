@@ -228,6 +228,13 @@ def _signs_of_clipping(run: Measured, is_steered: bool) -> list[tuple[str, str, 
         ),
         (
             "clip",
+            f"where all records are 100,000 times as loud as the data, each adds {run.louder:.3g} times as "
+            "much as where they are 1,000 times as loud, although what replay put in one place was held: "
+            "nothing bounds there what one adds (it is scaled by norms of earlier steps, say)",
+            run.louder > UNBOUNDED and not (run.loudness > UNBOUNDED or run.follows),
+        ),
+        (
+            "clip",
             f"a record 100 times as loud adds {run.louder:.3g} times as much: it is divided by more than its "
             "norm, so that fainter ones may add more than any that was tried",
             abs(100 * run.louder - 1) < SQUARED,
@@ -377,12 +384,6 @@ def cautions_of(run: Measured, claim: Claim) -> list[str]:
         found.append(
             "no torch optimizer is given all that moves the weights: what they move by from one call of the "
             "model to the next is taken for a step's update"
-        )
-    if run.louder > UNBOUNDED and not run.loudness > UNBOUNDED and not run.follows:
-        found.append(
-            f"clip: where all records are 100,000 times as loud as the data, each adds {run.louder:.3g} "
-            "times as much as where they are 1,000 times as loud: nothing bounds there what one adds "
-            "(it is scaled by norms of earlier steps, say), although what replay put in one place was held"
         )
     if run.unmoved:
         found.append(

@@ -14,6 +14,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from workbench.audit.watched.run_file import FORWARD, PER_RECORD
 
+ENOUGH = 8  # steps counted by per-record gradients, before calls of the model are no longer looked at
+
 
 class BatchCounter:
     """Counts the records of each step."""
@@ -27,6 +29,8 @@ class BatchCounter:
         self._per_record: int | None = None
         self._root: torch.nn.Module | None = None
         self._followed: Any = None
+        self._counted = 0
+        self._calls = ExitStack()
         self._finding = ExitStack()
         self._stack = ExitStack()
 
@@ -35,6 +39,7 @@ class BatchCounter:
         self._finding.callback(register_module_forward_pre_hook(self._found).remove)
         self._finding.callback(register_module_forward_hook(self._first_call, with_kwargs=True).remove)
         self._stack.callback(self._finding.close)
+        self._stack.callback(self._calls.close)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,6 +69,10 @@ class BatchCounter:
         self._per_record = self._forward = None
         self._seen.clear()
         if per_record is not None:
+            self._counted += 1
+            if self._counted == ENOUGH and self._followed is not None:
+                self._finding.close()
+                self._calls.close()
             return per_record, PER_RECORD
         return forward, FORWARD if forward is not None else ""
 
@@ -84,7 +93,7 @@ class BatchCounter:
             self._finding.close()
             self._called(module, args, kwargs)
             hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
-            self._stack.callback(hook.remove)
+            self._calls.callback(hook.remove)
 
     def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
