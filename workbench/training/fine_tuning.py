@@ -38,29 +38,46 @@ WHOLE = 1e-9
 """Relative error allowed in a float64 product that must be a whole number."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Seeds:
-    """Seeds of a run's independent random streams, spawned from the plan's seed.
+    """Seeds of a run's independent random streams: children of the plan's seed, each made when asked for."""
 
-    `initialisation` is for weights of the model or its adapter, `canary_coins` for the steps in which the
-    gradient canary takes part, `public` for what a mechanism draws and publishes.
-    """
-
-    sampling: np.random.SeedSequence
-    noise: np.random.SeedSequence
-    initialisation: np.random.SeedSequence
-    canary_coins: np.random.SeedSequence
-    public: np.random.SeedSequence
+    seed: int
+    initial_seed: int | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> Seeds:
         """The seeds of a plan's independent random streams."""
-        sampling, noise, initialisation, coins, public = np.random.SeedSequence(plan.seed).spawn(5)
-        if plan.initial_seed is not None:
-            initialisation = np.random.SeedSequence(plan.initial_seed)
-        return cls(
-            sampling=sampling, noise=noise, initialisation=initialisation, canary_coins=coins, public=public
-        )
+        return cls(plan.seed, plan.initial_seed)
+
+    @property
+    def sampling(self) -> np.random.SeedSequence:
+        """For samples."""
+        return self._child(0)
+
+    @property
+    def noise(self) -> np.random.SeedSequence:
+        """For noise."""
+        return self._child(1)
+
+    @property
+    def initialisation(self) -> np.random.SeedSequence:
+        """For weights of the model or its adapter."""
+        return self._child(2) if self.initial_seed is None else np.random.SeedSequence(self.initial_seed)
+
+    @property
+    def canary_coins(self) -> np.random.SeedSequence:
+        """For the steps in which the gradient canary takes part."""
+        return self._child(3)
+
+    @property
+    def public(self) -> np.random.SeedSequence:
+        """For what a mechanism draws and publishes."""
+        return self._child(4)
+
+    def _child(self, place: int) -> np.random.SeedSequence:
+        """What `SeedSequence.spawn` gives in that place."""
+        return np.random.SeedSequence(self.seed, spawn_key=(place,))
 
 
 def seed_number(seed: np.random.SeedSequence) -> int:

@@ -60,7 +60,7 @@ def _draws(plan: Plan, generator: np.random.Generator) -> Callable[[int], tuple[
 
         def draw_coins(count: int) -> tuple[IntArray, IntArray]:
             taken = generator.random((count, len(plan.records))) < plan.sampling_probability
-            return taken.sum(1), np.nonzero(taken)[1]
+            return taken.sum(1), np.flatnonzero(taken) % len(plan.records)
 
         return draw_coins
     samples = step_samples(plan, generator)

@@ -107,14 +107,15 @@ class StackedNetwork:
         """Losses and gradients of each record under its own network; arguments as of `losses`."""
         weights = self._rounded()
         *inputs, logits = self._forward(images, weights)
-        log_p, chosen = logits.float().log_softmax(1), labels[:, None]
-        losses = -log_p.gather(1, chosen)[:, 0]
-        error = log_p.exp_()
+        logits, chosen = logits.float(), labels[:, None]
+        losses = -logits.log_softmax(1).gather(1, chosen)[:, 0]
+        error = logits.softmax(1)
         error.scatter_add_(1, chosen, error.new_full((), -1.0).expand(chosen.shape))
-        error = error.to(logits.dtype)
+        error = error.to(inputs[0].dtype)
         errors = [error]
         for (weight, _), layer_input in zip(weights[:0:-1], inputs[:0:-1], strict=True):
-            error = torch.bmm(weight.transpose(1, 2), error).mul_(layer_input > 0)
+            error = torch.bmm(weight.transpose(1, 2), error)
+            error = torch.ops.aten.threshold_backward(error, layer_input, 0)  # Zero where ReLU is.
             errors.append(error)
         return StackedSignals(self._layers, losses, inputs, errors[::-1])
 
@@ -130,8 +131,10 @@ class StackedNetwork:
         for place, (weight, bias) in enumerate(weights):
             if place:
                 values[-1].relu_()
-            product = torch.bmm(weight, values[-1])
-            values.append(product if bias is None else product.add_(bias[..., None]))
+            if bias is None:
+                values.append(torch.bmm(weight, values[-1]))
+            else:
+                values.append(torch.baddbmm(bias[..., None], weight, values[-1]))
         return values
 
 

@@ -61,7 +61,23 @@ def write_flat(module: nn.Module, flat: Tensor) -> None:
 
 def twin_of(model: Model, *, shares_all: bool = False) -> Model:
     """A copy of a model that shares its frozen parameters, or all, and has others of its own."""
-    shared = [p for p in model.module.parameters() if shares_all or not p.requires_grad]
+    shared = {id(p): p for p in model.module.parameters() if shares_all or not p.requires_grad}
     twin = copy.copy(model)
-    twin.module = copy.deepcopy(model.module, {id(p): p for p in shared})
+    twin.module = _twin_of_layers(model.module, shared)
+    return twin
+
+
+def _twin_of_layers(module: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
+    """`copy.deepcopy` with parameters that are shared, which takes ten times as long for simple layers."""
+    if type(module) not in (nn.Sequential, nn.Linear, nn.ReLU):
+        return copy.deepcopy(module, dict(shared))
+    twin = copy.copy(module)
+    vars(twin).update(
+        {name: copy.copy(held) for name, held in vars(module).items() if isinstance(held, dict)}
+    )
+    for name, parameter in module._parameters.items():
+        if parameter is not None and id(parameter) not in shared:
+            twin._parameters[name] = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+    for name, part in module._modules.items():
+        twin._modules[name] = part and _twin_of_layers(part, shared)
     return twin
