@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,8 @@ def load(path: str, *, max_length: int) -> LanguageModel:
         check_folder(folder)
     elif folder.exists():
         raise InputError(f"path must be a folder with a model, {path} is a file")
+    elif not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", path):
+        raise InputError(f"path must be a folder with a model, or a name on the hub: no folder {path}")
     source = str(folder) if is_folder else path
     module, tokenizer = _from_pretrained(source, path=path, local_files_only=is_folder)
     return _language_model(module, tokenizer, max_length, "huggingface", path)

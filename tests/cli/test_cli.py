@@ -258,10 +258,31 @@ def test_parameters_are_laid_over_the_default_only_where_the_default_is_used(
     calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split("audit --corpus digits --model-parameter a=1")) == 0
+    assert main(shlex.split("audit --corpus docstrings --model-parameter a=1")) == 0
     settings = calls[0].arguments[0]
     assert settings.corpus_parameters == {}
     assert settings.model_parameters == {**embedded_settings().model_parameters, "a": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "fitting"),
+    [
+        ("--corpus digits", ("digits", "digits_mlp")),
+        ("--model digits_logistic", ("digits", "digits_logistic")),
+        ("--model micro_base", ("clinical", "micro_base")),
+        ("--corpus digits --model digits_vit", ("digits", "digits_vit")),
+        ("--corpus digits --model tiny_gpt2", ("digits", "tiny_gpt2")),
+        ("", ("clinical", "tiny_gpt2")),
+    ],
+)
+def test_a_model_and_a_corpus_fit_unless_both_are_named(
+    words: str, fitting: tuple[str, str], calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", *shlex.split(words)]) == 0
+    settings = calls[0].arguments[0]
+    assert (settings.corpus, settings.model) == fitting
+    assert bool(settings.model_parameters) == (settings.model == "tiny_gpt2")
 
 
 def test_a_training_function_and_quiet(
@@ -317,7 +338,7 @@ def test_help_names_the_defaults_of_the_runner(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     assert main(["audit", "--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     default = embedded_settings()
     for value in (
         default.mechanism,

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -328,6 +329,15 @@ def test_a_spoilt_folder_has_its_reason_and_no_unsafe_advice(
     assert "\n" not in str(caught.value)
     for advice in ("trust_remote_code", "weights_only", "pickle", "ignore_mismatched_sizes"):
         assert advice not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["./none/here", "/none/here/either", "none/here/either", "~/none", ".none/a"]
+)
+def test_a_folder_that_is_not_there_is_no_hub_name(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)
+    with pytest.raises(InputError, match=f"no folder {re.escape(path)}"):
+        registry.create("model", "huggingface", seed=0, path=path)
 
 
 def test_a_hub_name_that_cannot_be_had_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ _COMPLETION = "_WORKBENCH_COMPLETE"
 _COMPLETING = {"--install-completion", "--show-completion"}
 """Options of typer that leave by SystemExit."""
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 # The base of all usage errors. Typer brings its own click in newer versions, so it is not importable by name.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -164,7 +164,7 @@ def _meant(words: Sequence[str]) -> str:
 
 def loaded(name: str) -> Any:
     """A subcommand with its arguments and options, as Typer's own command; imports its module."""
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     epilog = f"Example: {COMMANDS[name].command}"
     callback = callback_of(name)
     single.command(name.rpartition(" ")[2], epilog=epilog, cls=_Single, context_settings=_SETTINGS)(callback)

@@ -128,13 +128,17 @@ class AuditOptions:
             show_default=f"{', '.join(EMBEDDED['attacks'])}, or those that the mechanism names",
         ),
     ] = None
-    corpus: Annotated[str | None, Option(help="The corpus to train on.", show_default=EMBEDDED["corpus"])] = (
-        None
-    )
+    corpus: Annotated[
+        str | None,
+        Option(help="The corpus to train on; digits for a model of digits.", show_default=EMBEDDED["corpus"]),
+    ] = None
     corpus_parameter: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="A parameter of the corpus; may be repeated.")
     ] = None
-    model: Annotated[str | None, Option(help="The model to train.", show_default=EMBEDDED["model"])] = None
+    model: Annotated[
+        str | None,
+        Option(help="The model to train; digits_mlp for digits.", show_default=EMBEDDED["model"]),
+    ] = None
     model_parameter: Annotated[
         list[str] | None, Option(metavar="KEY=VALUE", help="A parameter of the model; may be repeated.")
     ] = None

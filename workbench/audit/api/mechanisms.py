@@ -90,7 +90,8 @@ def audit(
         epsilon, nats: Instead of `claim`: the number that the mechanism claims, in its own currency.
         delta: Of `epsilon`; of nats, that of their reading as (epsilon, delta)-DP.
         attacks, attack_parameters: Registered names, and parameters by attack.
-        corpus, corpus_parameters, model, model_parameters: What is trained, on what.
+        corpus, corpus_parameters, model, model_parameters: What is trained, on what. Where one of digits is
+            named alone, the other is chosen to fit.
         candidates: Number of candidate records, at least 20.
         steps, sampling_probability, sampling, learning_rate, schedule, warmup, optimizer, weight_decay: The
             training.
@@ -109,6 +110,7 @@ def audit(
     Raises `InputError`: an argument is unusable. `UnsupportedError`: no game tests such a claim of it.
     """
     from workbench.audit import run as runner
+    from workbench.audit.embedded import EMBEDDED
     from workbench.audit.settings import default_settings
 
     numbers = {"epsilon": epsilon, "nats": nats, "claim": claim}
@@ -143,6 +145,10 @@ def audit(
         "corpus": (corpus, parameters_of("corpus_parameters", corpus_parameters)),
         "model": (model, parameters_of("model_parameters", model_parameters)),
     }
+    if model is None and isinstance(corpus, str):
+        content["model"] = (EMBEDDED["model_for"].get(corpus), content["model"][1])
+    elif corpus is None and isinstance(model, str):
+        content["corpus"] = (EMBEDDED["corpus_for"].get(model), content["corpus"][1])
     for kind, (choice, laid) in content.items():
         named = getattr(default, kind) if choice is None else known(kind, kind, choice)
         # The default parameters of a corpus or model belong to it, and stay with it.
