@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,3 +101,25 @@ def test_the_terms_of_supplied_scores_carry_the_adjacency_that_is_judged() -> No
         UnsupportedError, match="adjacency is replace-one; the scores attack plays add-remove"
     ):
         audit_scores(claim=paired, adjacency=Adjacency.ADD_REMOVE, **given, **rest)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_where_there_is_no_room_for_all_files_none_is_changed(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, sync, left = report_of(100), os.fsync, [room]
+
+    def synced(handle: int) -> None:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left[0] -= 1
+        sync(handle)
+
+    for name in ("report.json", "report.html"):
+        (tmp_path / name).write_text("before", encoding="utf-8")
+    monkeypatch.setattr(os, "fsync", synced)
+    with pytest.raises(InputError, match="cannot write .*No space left"):
+        write_report(report, out=tmp_path, json_file=tmp_path / "more.json")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("report.json", "report.html"), "before"
+    )

@@ -102,7 +102,7 @@ def fails(path: Path, *parts: str) -> bool:
         ("Score,member\n1,1\n", ["'score' is missing", "did you mean 'Score'?"]),
         ("score,is_member\n1,1\n", ["'member' is missing", "did you mean 'is_member'?"]),
         ('"sc\nore\x1b[31m",member\n1;1\n', ["'score' is missing", "\\x1b[31m"]),
-        ("score;member\n1;1\n", ["'score' is missing", "'score;member'"]),
+        ("score;member\n1;1\n", ["commas between them", "'score;member'"]),
         ("score,member,score\n1,1,1\n", ["'score' occurs 2 times"]),
         ("score,member\n1,1\n2\n", ["row 2 has 1 fields, the header has 2"]),
         ("score,member\n1,1\n2,0,3\n", ["row 2 has 3 fields, the header has 2"]),
@@ -185,7 +185,7 @@ def test_a_bad_parquet_gets_one_line(tmp_path: Path) -> None:
 
 def test_a_path_that_is_no_scores_file_gets_one_line(tmp_path: Path) -> None:
     assert fails(tmp_path / "none.csv", "does not exist")
-    assert fails(write(tmp_path, "scores.txt", GOOD_CSV), ".csv, .csv.gz, .npz, .parquet", "'.txt'")
+    assert fails(write(tmp_path, "scores.txt", GOOD_CSV), ".csv, .csv.gz, .npz, .parquet", "scores.txt'")
     (tmp_path / "folder.csv").mkdir()
     assert fails(tmp_path / "folder.csv", "is not a file")
 

@@ -131,7 +131,7 @@ def test_a_bad_ledger_gets_one_line_that_says_where(text: str, parts: list[str],
 
 
 def test_a_missing_or_binary_ledger_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read the ledger .*No such file"):
+    with pytest.raises(InputError, match=r"^ledger: cannot read .*No such file"):
         load_ledger(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="no UTF-8"):

@@ -76,14 +76,16 @@ def parse_claim(text: str, *, source: str = "the user", released: Released = Rel
     currency = _currency(given, text)
     for key in given:
         if key not in (*currency.numbers, currency.about, "released"):
-            raise InputError(f"claim: {key!r} does not go with {currency.numbers[0]!r} in {_short(text)}")
+            raise ArgumentError(
+                "claim", f": {key!r} does not go with {currency.numbers[0]!r} in {_short(text)}"
+            )
     choices: type[Adjacency] | type[Secret] = Adjacency if currency.about == "adjacency" else Secret
     about = _choice(currency.about, _required(given, currency.about, text, choices), choices)
     numbers = {key: _number(key, _required(given, key, text)) for key in currency.numbers}
     try:
         guarantee = currency.build(numbers, about)
     except InputError as error:
-        raise InputError(f"claim: {error}") from error
+        raise ArgumentError("claim", f": {error}") from error
     if "released" in given:
         released = _choice("released", given["released"], Released)
     return Claim(guarantee=guarantee, about=about, released=released, source=source)
@@ -125,14 +127,16 @@ def require_gaussian_curve(claim: Claim) -> None:
 def _pairs(text: str) -> dict[str, str]:
     """Keys and values of the text, each key once."""
     given: dict[str, str] = {}
+    if ";" in text:
+        raise ArgumentError("claim", f"must have commas between its pairs, got {_short(text)}")
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or not value:
-            raise InputError(f"claim must be key=value pairs such as {EXAMPLE!r}, got {_short(text)}")
+            raise ArgumentError("claim", f"must be key=value pairs such as {EXAMPLE!r}, got {_short(text)}")
         if key not in _KEYS:
             raise _prefixed(unknown_name("key", key, _KEYS))
         if key in given:
-            raise InputError(f"claim: {key!r} is given twice in {_short(text)}")
+            raise ArgumentError("claim", f": {key!r} is given twice in {_short(text)}")
         given[key] = value
     return given
 
@@ -142,14 +146,14 @@ def _currency(given: Mapping[str, str], text: str) -> _Currency:
     for key in given:
         if key in _NUMBERS:
             return _NUMBERS[key]
-    raise InputError(f"claim: one of epsilon, mu, renyi or nats is missing in {_short(text)}")
+    raise ArgumentError("claim", f": one of epsilon, mu, renyi or nats is missing in {_short(text)}")
 
 
 def _required(given: Mapping[str, str], key: str, text: str, choices: type[StrEnum] | None = None) -> str:
     if key in given:
         return given[key]
     hint = f": {' | '.join(choices)}" if choices else _HINTS.get(key, "")
-    raise InputError(f"claim: {key} is missing in {_short(text)}{hint}")
+    raise ArgumentError("claim", f": {key} is missing in {_short(text)}{hint}")
 
 
 def _number(key: str, value: str) -> float:
@@ -157,9 +161,9 @@ def _number(key: str, value: str) -> float:
         found = plain_float(value)
     except (ValueError, OverflowError) as error:
         kind = "finite" if isinstance(error, OverflowError) else "a number"
-        raise InputError(f"claim: {key} must be {kind}, got {_short(value)}") from None
+        raise ArgumentError("claim", f": {key} must be {kind}, got {_short(value)}") from None
     if found == 0 and set(value.lower().partition("e")[0]) & set("123456789"):
-        raise InputError(f"claim: {key} is too small for a float, got {_short(value)}")
+        raise ArgumentError("claim", f": {key} is too small for a float, got {_short(value)}")
     return found
 
 
@@ -171,7 +175,7 @@ def _choice(key: str, value: str, choices: type[Choice]) -> Choice:
 
 
 def _prefixed(error: InputError) -> InputError:
-    return InputError(f"claim: {error}")
+    return ArgumentError("claim", f": {error}")
 
 
 def _short(text: str) -> str:

@@ -131,7 +131,10 @@ def cost_of(game: str, report: Path | None) -> Cost | None:
 
 def _reported(game: str, path: Path) -> Cost | None:
     """What a game cost in a report's first subject; None where it was not played."""
-    report = read_report(path)
+    try:
+        report = read_report(path)
+    except InputError as error:
+        raise ArgumentError("cost_from", f": {error}") from error
     try:
         return _costs(game, report["subjects"][0], path)
     except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:

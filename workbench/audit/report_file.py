@@ -21,7 +21,7 @@ from workbench.core.errors import InputError
 from workbench.core.inputs import parsed_json, read_bytes, read_text
 from workbench.core.keys import JSON, plain
 from workbench.core.one_line import one_line
-from workbench.core.outputs import write_atomically
+from workbench.core.outputs import write_together
 
 MOST_INLINE = 10_000
 """Scores of one game that a report's JSON holds itself."""
@@ -37,15 +37,16 @@ def scores_beside(path: Path) -> Path:
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
     """Writes `report.json` and `report.html` to a folder, and the record to a file.
 
-    Raises `InputError`: a place cannot be written.
+    Raises `InputError`: a place cannot be written; then none of the files is changed.
     """
     text = registry.create("report", "html", report=report) if out is not None else ""
     record = plain(report)
+    written: dict[Path, str | bytes] = {}
     if out is not None:
-        _write_record(record, out / "report.json")
-        write_atomically(out / "report.html", text)
+        written = {**_files_of(record, out / "report.json"), out / "report.html": text}
     if json_file is not None:
-        _write_record(record, json_file)
+        written |= _files_of(record, json_file)
+    write_together(written)
 
 
 def read_report(path: Path) -> dict[str, JSON]:
@@ -69,8 +70,9 @@ def read_report(path: Path) -> dict[str, JSON]:
     return report
 
 
-def _write_record(record: Mapping[str, JSON], path: Path) -> None:
-    """One JSON file, after the file of its large games' scores where there are some."""
+def _files_of(record: Mapping[str, JSON], path: Path) -> dict[Path, str | bytes]:
+    """The JSON file, after the file of its large games' scores where there are some."""
+    files: dict[Path, str | bytes] = {}
     arrays: dict[str, Any] = {
         f"{subject}.{place}.{name}": np.array(attack[name], dtype=kind)
         for subject, place, attack in _attacks(record)
@@ -80,9 +82,9 @@ def _write_record(record: Mapping[str, JSON], path: Path) -> None:
     if arrays:
         buffer, beside = io.BytesIO(), scores_beside(path)
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        write_atomically(beside, buffer.getvalue())
+        files[beside] = buffer.getvalue()
         record = _referring(record, beside.name, hashlib.sha256(buffer.getvalue()).hexdigest())
-    write_atomically(path, json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    return {**files, path: json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False) + "\n"}
 
 
 def _referring(record: Mapping[str, JSON], file: str, digest: str) -> dict[str, JSON]:

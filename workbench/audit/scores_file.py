@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.core.arguments import plain_float
-from workbench.core.errors import InputError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, unknown_name
 from workbench.core.one_line import one_line
 from workbench.interfaces import BoolArray, FloatArray
 
@@ -58,10 +58,10 @@ def read_scores(path: str | Path) -> ScoresFile:
     reader = _READERS.get(ending.lower())
     if reader is None:
         known = ", ".join(_READERS)
-        raise InputError(f"scores file {str(path)!r} must end in one of {known}, got {ending!r}")
+        raise ArgumentError("scores", f"must end in one of {known}, got {str(path)!r}")
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"scores file {str(path)!r} {problem}")
+        raise ArgumentError("scores", f": file {str(path)!r} {problem}")
     return checked_columns(path, reader(path))
 
 
@@ -137,6 +137,8 @@ def _read_csv(path: Path) -> dict[str, Column]:
     with _unreadable(path, "CSV"), opened(path, "rt", encoding="utf-8-sig", newline="") as file:
         rows = (row for row in csv.reader(file, strict=True) if row)
         header = [name.strip() for name in next(rows, [])]
+        if len(header) == 1 and {";", "\t"} & set(header[0]):
+            raise _problem(path, f"its columns must have commas between them, got {header[0]!r}")
         places = {name: header.index(name) for name in _wanted(path, header)}
         columns: dict[str, list[str]] = {name: [] for name in places}
         for number, row in enumerate(rows, start=1):

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.core import registry
-from workbench.core.errors import InputError, MissingExtraError, unknown_name
+from workbench.core.errors import ArgumentError, InputError, MissingExtraError, unknown_name
 from workbench.core.inputs import read_text
 from workbench.core.keys import JSON, plain
 
@@ -136,7 +136,7 @@ def load_ledger(path: Path | None = None) -> tuple[PublishedClaim, ...]:
         text = _shipped() if path is None else read_text(path)
         return parse_ledger(text)
     except OSError as error:
-        raise InputError(f"cannot read the ledger {source}: {error.strerror or error}") from error
+        raise ArgumentError("ledger", f": cannot read {source!r}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"ledger {source}: is no UTF-8 text: {error}") from error
     except InputError as error:

@@ -399,6 +399,7 @@ def _usage(error: Any, words: Sequence[str]) -> str:
     """The message of a usage error, with the value, which not every version of typer names."""
     message = str(error.format_message()).replace("Input should be ", "must be ")
     message = message.replace("Value error, ", "")  # Pydantic's words.
+    message = message.replace("a valid integer, unable to parse string as an integer", "a whole number")
     flags = getattr(getattr(error, "param", None), "opts", ())
     given = [after for word, after in pairwise(words) if word in flags]
     given += [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.core.errors import ArgumentError, InputError
@@ -96,22 +97,39 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises `InputError`: the place cannot be written (no space, no permission, a file where a folder should
     be).
     """
-    path = Path(os.path.realpath(path))  # A link stays a link, to a file with new content.
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, str | bytes]) -> None:
+    """Writes files as `write_atomically` does; where there is no room for one, none is changed."""
+    made: list[tuple[Path, Path]] = []
+    try:
+        for place, content in contents.items():
+            path = Path(os.path.realpath(place))  # A link stays a link, to a file with new content.
+            with _writing(path):
+                # A name of the longest length that files may have leaves no room for more.
+                handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+                made.append((Path(name), path))
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content.encode() if isinstance(content, str) else content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.chmod(name, 0o666 & ~UMASK)
+        for temporary, path in made:
+            with _writing(path):
+                os.replace(temporary, path)
+    finally:
+        for temporary, _ in made:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Makes the file's folder, and an error of the system an `InputError` that names the file."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot write {path}: it is not a regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of the longest length that files may have leaves no room for more.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~UMASK)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        yield
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
