@@ -118,7 +118,7 @@ def test_where_there_is_no_room_for_all_files_none_is_changed(
     for name in ("report.json", "report.html"):
         (tmp_path / name).write_text("before", encoding="utf-8")
     monkeypatch.setattr(os, "fsync", synced)
-    with pytest.raises(InputError, match="cannot write .*No space left"):
+    with pytest.raises(InputError, match=r"cannot write .*No space left"):
         write_report(report, out=tmp_path, json_file=tmp_path / "more.json")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("report.json", "report.html"), "before"
