@@ -17,6 +17,7 @@ from workbench.audit.claims import EXAMPLE
 from workbench.audit.report_file import write_report
 from workbench.cli import junit, terminal
 from workbench.cli.parameters import Device, ReportFile, StatedNumbers, parameters
+from workbench.core.errors import ArgumentError
 from workbench.core.outputs import (
     require_distinct,
     require_file_place,
@@ -119,6 +120,8 @@ def _check_outputs(options: ReplayOptions) -> None:
     for flag, path in outputs.items():
         if path is not None:
             require_file_place(flag, path)
+    if options.emit_test is not None and options.emit_test.suffix != ".py":
+        raise ArgumentError("--emit-test", f"must end in .py, got {str(options.emit_test)!r}")
     source = options.function.rpartition(":")[0]
     require_distinct(
         {
