@@ -253,10 +253,18 @@ class TestFinite:
     def test_k_ary_response_against_enumeration(self, categories: int) -> None:
         event = RandomisedResponse(noise_parameter=0.25, categories=categories)
         count = 2 if categories == 10 else 4
-        listed = brute_force(event.pair(), count)
+        other = Fraction(1, 4) / categories
+        truth, rest = 1 - (categories - 1) * other, (other,) * (categories - 2)
+        listed = brute_force(FinitePair(p=(truth, other, *rest), q=(other, truth, *rest)), count)
         for epsilon in (0.0, 1.0, 3.0):
             found = delta_bounds(times(event, count), epsilon, Adjacency.REPLACE_ONE)
             assert found.lower - 1e-14 <= naive_delta(listed, epsilon) <= found.upper + 1e-14
+
+    def test_ten_million_categories(self) -> None:
+        event = RandomisedResponse(noise_parameter=0.25, categories=10**7)
+        found = epsilon_bounds(event, 1e-9, Adjacency.REPLACE_ONE)
+        truth, other = 0.75 + 0.25e-7, 0.25e-7
+        assert found.lower - 1e-9 <= math.log((truth - 1e-9) / other) <= found.upper + 1e-9
 
     def test_ten_thousand_responses(self) -> None:
         """Composition is not forgotten: epsilon is near the mean loss, thousands of times one response's."""

@@ -114,11 +114,14 @@ class RandomisedResponse(Event):
         return f"randomised response ({self.categories} categories, noise parameter {self.noise_parameter:g})"
 
     def pair(self) -> FinitePair:
-        """Output probabilities where the truth is category 0, and where it is category 1."""
+        """Output probabilities where the truth is category 0, and where it is category 1.
+
+        The other categories, as likely in both, are one outcome.
+        """
         noise = Fraction(self.noise_parameter)
         other = noise / self.categories
         truth = 1 - noise + other
-        rest = (other,) * (self.categories - 2)
+        rest = (other * (self.categories - 2),) if self.categories > 2 else ()
         return FinitePair(p=(truth, other, *rest), q=(other, truth, *rest))
 
 
