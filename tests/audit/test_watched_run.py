@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch.func import functional_call, grad
 
 import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
@@ -170,7 +171,7 @@ def test_entries_that_are_always_as_many_may_be_no_records() -> None:
     steps = [replace(step, counted=FORWARD) for step in run.steps]
     found = judged(CLAIM, replace(run, steps=steps))
     assert found.verdict.kind == "UNDECIDED"
-    assert "equally many entries" in found.verdict.sentence
+    assert "another record (divisor=)" in found.verdict.sentence
     stated = replace(run.header, divisor=20.0)
     assert judged(CLAIM, replace(run, header=stated, steps=steps)).verdict.kind == "REFUTED"
 
@@ -306,6 +307,65 @@ def test_accumulated_batches_add_up_and_evaluation_does_not_count(tmp_path: Path
     again = read_run(tmp_path / "run.json")
     assert list(again.steps) == run.steps
     assert (again.header, again.end) == (run.header, "finished")
+
+
+@pytest.mark.parametrize("how", ["another", "the same", "functional"])
+def test_a_loss_that_is_only_looked_at_does_not_count(how: str) -> None:
+    network, optimizer = small()
+    with workbench.watch(optimizer, file=None) as run:
+        for size in (5, 7, 5):
+            optimizer.zero_grad()
+            batch = torch.rand(size, 4)
+            looked_at = torch.rand(50, 4) if how == "another" else batch
+            float(network(looked_at).sum().detach())  # With gradients on, none of which is taken.
+            if how == "functional":
+                held = {name: p.detach() for name, p in network.named_parameters()}
+                loss = grad(lambda own, x: functional_call(network, own, (x,)).sum())
+                for name, parameter in network.named_parameters():
+                    parameter.grad = loss(held, batch)[name]
+            else:
+                network(batch).sum().backward()
+            optimizer.step()
+    assert [step.batch for step in run.steps] == [5, 7, 5]
+
+
+def test_a_model_that_returns_its_loss_counts() -> None:
+    whole = _Whole(small()[0])
+    whole_optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    with workbench.watch(whole_optimizer, file=None) as run:
+        for size in (5, 7):
+            whole_optimizer.zero_grad()
+            whole({"inputs": torch.rand(size, 4)})["loss"].backward()
+            whole_optimizer.step()
+    assert [step.batch for step in run.steps] == [5, 7]
+
+
+class _Whole(torch.nn.Module):
+    """Returns its loss alone, as a number without dimensions."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"loss": self.network(batch["inputs"]).square().mean()}
+
+
+def test_a_correct_training_that_logs_its_loss_or_has_several_views_is_not_refuted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A record may be four entries of what the model is called with: the divisor says how many there are."""
+    run, _ = watched(monkeypatch, dp_sgd.correct, noise_multiplier=dp_sgd.noise_multiplier())
+    views = replace(run, steps=tuple(replace(step, batch=4 * (step.batch or 0)) for step in run.steps))
+    assert {step.counted for step in run.steps} == {FORWARD}
+    assert judged(CLAIM, run).verdict.kind == "NOT_REFUTED"
+    for seen in (run, views):
+        unstated = judged(CLAIM, replace(seen, header=replace(seen.header, divisor=None)))
+        assert unstated.verdict.kind == "UNDECIDED"
+        assert "(divisor=)" in unstated.verdict.sentence
+    stated = judged(CLAIM, views)
+    assert stated.verdict.kind == "UNDECIDED"
+    assert [fault.part for fault in stated.faults] == ["sampler"]
 
 
 @pytest.mark.parametrize("whole", [False, True])

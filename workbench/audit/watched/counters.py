@@ -91,11 +91,12 @@ class BatchCounter:
     def _first_call(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if not torch.compiler.is_compiling() and module is self._root:
             self._finding.close()
-            self._called(module, args, kwargs)
-            hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
+            self._called(module, args, kwargs, output)
+            hook = module.register_forward_hook(self._called, with_kwargs=True)
             self._calls.callback(hook.remove)
 
-    def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def _called(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Count a call once its gradient is taken: that of a loss which is only looked at is not."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         tensor = args[0] if args else None
@@ -109,9 +110,19 @@ class BatchCounter:
             key = (tensor.data_ptr(), tensor.shape, 0 if tensor.is_inference() else tensor._version)
         except RuntimeError:  # It has no memory, as a sparse tensor or one that is only traced.
             return
-        if key not in self._seen:
-            self._seen[key] = tensor
-            self._forward = _sum(self._forward, tensor.shape[place])
+
+        def taken(_: Any = None) -> None:
+            if key not in self._seen:
+                self._seen[key] = tensor
+                self._forward = _sum(self._forward, tensor.shape[place])
+
+        made = list(_tensors([output], least=0))
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, made)):
+            taken()  # Within `torch.func`, where gradients are taken of what is called.
+            return
+        for each in made:
+            if each.requires_grad:
+                each.register_hook(taken)
 
 
 class DrawCounter:
@@ -181,16 +192,16 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return second if first is None else first + (second or 0)
 
 
-def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    """The tensors among arguments, in order, with a first dimension."""
+def _tensors(values: Sequence[Any], *, least: int = 1) -> Iterator[Tensor]:
+    """The tensors among values, in order, of so many dimensions at least."""
     for value in values:
         if isinstance(value, Tensor):
-            if value.dim():
+            if value.dim() >= least:
                 yield value
         elif isinstance(value, Mapping):
-            yield from _tensors(list(value.values()))
+            yield from _tensors(list(value.values()), least=least)
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from _tensors(value, least=least)
 
 
 def _outside_vmap(tensor: Tensor) -> tuple[Tensor, int]:

@@ -152,7 +152,8 @@ def rate_of(run: WatchedRun, error: float) -> tuple[Sampler | None, str]:
     """The sampler, from the sizes of the batches, or None with the reason.
 
     Where the batches are counted by what the model is called with, an entry may be no record (several views
-    of one); the rate is then not said to be more than the divisor over the number of records.
+    of one): the divisor has to be stated, and the rate is not said to be more than that over the number of
+    records.
     """
     records = run.header.records
     batches = [step.batch or 0 for step in run.steps]
@@ -167,10 +168,9 @@ def rate_of(run: WatchedRun, error: float) -> tuple[Sampler | None, str]:
     )
     divisor = _column(run, "divisor", run.header.divisor)
     is_forward = any(step.counted == FORWARD for step in run.steps)
-    if is_forward and not (divisor > 1).any() and size_of_epochs(run)[1]:
-        says = "whether what the model is called with has a record in each of its always equally many entries"
-        return None, f"{says} (divisor=)"
-    if is_forward and (divisor > 1).any():
+    if is_forward and not (divisor > 1).any():
+        return None, "whether each entry of what the model is called with is another record (divisor=)"
+    if is_forward:
         most = float(divisor[divisor > 1].min()) / records
         if sampler.lower > most:
             sampler = replace(sampler, kind="sampled", rate=most, lower=most)
@@ -261,7 +261,8 @@ def judged(claim: Claim, run: WatchedRun, *, confidence: float = 0.95) -> Judged
         steps = len(run.steps)
         estimate = max(lower, composed_epsilon(1 / noise.likely, sampler, steps, claim, which="middle"))
     exceeds = lower > guarantee.epsilon
-    if exceeds and not faults and sampler is not None and math.isfinite(lower):
+    is_named = any(fault.part == "noise" for fault in faults) or is_certain
+    if exceeds and not is_named and sampler is not None and math.isfinite(lower):
         multiplier = likely if likely > 0 else float(np.median(noise.most))
         faults.append(undersized(len(run.steps), sampler, claim, multiplier))
     if not run.steps:
