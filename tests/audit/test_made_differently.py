@@ -47,6 +47,7 @@ UNCOMMON = {
     "growing": "UNDECIDED",
     "one_epoch": "NOT_REFUTED",
     "public_first": "NOT_REFUTED",
+    "public_images": "NOT_REFUTED",
     "noisy_views": "NOT_REFUTED",
 }
 

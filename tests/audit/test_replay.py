@@ -10,6 +10,7 @@ import random
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,6 +38,7 @@ from workbench.audit.replay.measured import Measured, NotMeasured
 from workbench.audit.replay.noise import is_repeated, is_told, noise_of, stretched, unseen_memory
 from workbench.audit.replay.record import recorded
 from workbench.audit.replay.recording import Layout, Recording
+from workbench.audit.replay.run import each_warning_once
 from workbench.audit.replay.runs import Place, Runs, agreement, radius
 from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.audit.replay.watching import Watch
@@ -286,6 +288,20 @@ def test_a_record_that_is_divided_by_its_squared_norm_is_not_held(name: str) -> 
     assert isinstance(found, Replayed)
     assert found.verdict.kind == "UNDECIDED", found.verdict.sentence
     assert [fault.part for fault in found.faults] == ["clip"]
+
+
+def test_warnings_that_every_training_gives_are_shown_once() -> None:
+    shown: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: shown.append(str(message))  # type: ignore[assignment]
+        with each_warning_once():
+            for _ in range(3):
+                with warnings.catch_warnings():  # Which makes Python forget what it has shown.
+                    for text in ("first", "second"):
+                        warnings.warn(text, UserWarning, stacklevel=1)
+        warnings.warn("first", UserWarning, stacklevel=1)
+    assert shown == ["first", "second", "first"]
 
 
 @pytest.mark.slow

@@ -137,6 +137,22 @@ class PublicFirst(Trainer):
         return made
 
 
+class PublicImages(Trainer):
+    """Each step's gradient has that of public images too, of which some are drawn with replacement.
+
+    There are as many of them as records.
+    """
+
+    def before(self) -> None:
+        chosen = torch.randint(len(self.labels), (16,), generator=self.generator)
+        public = torch.linspace(0, 1, 64 * len(self.labels)).view(-1, 64)[chosen]
+        loss = self.network(public).square().mean()
+        gradients = torch.autograd.grad(loss, list(self.parameters.values()))
+        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad + 0.1 * gradient
+
+
 class NoisyViews(Trainer):
     """Augmentation whose noise has the shape of a layer's weights."""
 
@@ -165,6 +181,7 @@ TRAINERS: dict[str, Trainer] = {
     "growing": Growing(),
     "one_epoch": OneEpoch(),
     "public_first": PublicFirst(),
+    "public_images": PublicImages(),
     "noisy_views": NoisyViews(),
     "noisy_views_and_little_noise": NoisyViewsAndLittleNoise(),
 }

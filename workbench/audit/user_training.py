@@ -304,6 +304,8 @@ def load_training_function(spec: str) -> TrainingFunction:
     module = import_file(path)
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     if name not in functions:
+        own = [key for key in functions if getattr(vars(module)[key], "__module__", "") == module.__name__]
+        functions = own or functions
         if not functions:
             raise ArgumentError("function", f": {path} defines no function, so not {name!r}")
         raise ArgumentError("function", f": {path}: {unknown_name('function', name, functions)}")

@@ -73,6 +73,9 @@ ROUNDED = 100 * 2.0**-23
 ALIKE = 0.01
 """Share by which the weights' moves over gradients may differ where one rate multiplies all."""
 
+SAME_SIZES = 0.1
+"""Share by which the places that are drawn may differ from the records of batches, and be those."""
+
 MANTISSAS, VALUES = 1150, 1300
 """More than numbers of 16 bits have, whatever they are multiplied by; and so many values show it."""
 
@@ -193,7 +196,7 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         scores_repeat=own.scores_repeat,
         public=len(runs.modes.public),
         follows=runs.modes.follows,
-        with_replacement=b.repeated >= b.steps,
+        with_replacement=b.repeated >= b.steps and _may_be_batches(b, shown["sizes"]),
         by_weights=runs.by_weights,
         wide=runs.modes.wide,
         other=other_noise,
@@ -201,6 +204,14 @@ def _measured(runs: Runs, crafts: Mapping[int, Sequence[Craft]]) -> Measured:
         coarse=_is_coarse(b),
         **shown,
     )
+
+
+def _may_be_batches(b: Recording, sizes: Sequence[int]) -> bool:
+    """Whether places that are drawn with replacement may be the batches, whose sizes are known or empty.
+
+    Samplers draw equally many in each step, but for the last of an epoch; or else as many as there are.
+    """
+    return len(set(sizes)) <= 2 or abs(b.repeated / (np.mean(sizes) * b.steps) - 1) < SAME_SIZES
 
 
 def _is_coarse(b: Recording) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from workbench.execution.tasks import StepProgress
 from workbench.interfaces import Claim, Verdict, VerdictKind
 from workbench.training.setup import TrainingSetup, prepare
 
-FORM = 33
+FORM = 34
 """Of what is measured; a stored result of another form is not read."""
 
 PROBES = 64
@@ -60,7 +62,7 @@ def replay_user(
     if SOURCE in inputs:
         path, _, function = spec.rpartition(":")
         spec = f"{inputs[SOURCE] / Path(path).name}:{function}"
-    with own_generators():
+    with each_warning_once(), own_generators():
         training = UserTraining(spec, job.setup.device)
         found = measured(
             lambda records, number: training.asking(
@@ -74,6 +76,26 @@ def replay_user(
             progress=lambda done, total: progress(done, total, "trainings"),
         )
     return {"measured": plain(found), "cost": cost_since(started)}
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Within the context, a warning that was shown is not shown again: every training gives the same ones."""
+    show, shown = warnings.showwarning, set()
+
+    def show_first(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any
+    ) -> None:
+        key = (str(message), category, filename, lineno)
+        if key not in shown:
+            shown.add(key)
+            show(message, category, filename, lineno, *more)
+
+    warnings.showwarning = show_first  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def play(
@@ -95,7 +117,8 @@ def judged_record(
     """
     form: Any = record["measured"]
     if "reason" in form:
-        sentence = f"INVALID: forced replay is not possible: {form['reason']}."
+        reason = str(form["reason"])
+        sentence = f"INVALID: forced replay is not possible: {reason}{'' if reason.endswith('?') else '.'}"
         verdict = Verdict(kind=VerdictKind.INVALID, sentence=sentence, significance=1.0 - confidence)
         return None, {**form, "verdict": plain(verdict), "rows": [], "cost": record["cost"]}
     run = measured_from(form)
