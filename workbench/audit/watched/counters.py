@@ -14,6 +14,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from workbench.audit.watched.run_file import FORWARD, PER_RECORD
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
 ENOUGH = 8  # steps counted by per-record gradients, before calls of the model are no longer looked at
 
 
@@ -86,7 +88,7 @@ class BatchCounter:
         """A parameter of the optimizer, or what `torch.func` put in its place."""
         if id(parameter) in self._ours:
             return True
-        return parameter.shape in self._shapes and torch._C._functorch.is_functorch_wrapped_tensor(parameter)
+        return parameter.shape in self._shapes and _is_wrapped(parameter)
 
     def _first_call(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if not torch.compiler.is_compiling() and module is self._root:
@@ -97,32 +99,26 @@ class BatchCounter:
 
     def _called(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Count a call once its gradient is taken: that of a loss which is only looked at is not."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
-        tensor = args[0] if args else None
-        if not isinstance(tensor, Tensor) or not tensor.dim():
-            tensor = next(_tensors([*args, *kwargs.values()]), None)
-            if tensor is None:
-                return
-        tensor, place = _outside_vmap(tensor)
-        try:
+        made = (output,) if isinstance(output, Tensor) else tuple(_tensors([output], least=0))
+        if any(map(_is_wrapped, made)):  # Within `torch.func`, gradients are taken of what is called.
+            self._count(_entries(args, kwargs))
+            return
+        watched = [each for each in made if each.requires_grad]
+        if watched and (entries := _entries(args, kwargs)) is not None:
+            for each in watched:
+                each.register_hook(lambda _: self._count(entries))
+
+    def _count(self, entries: tuple[tuple[Any, ...], Tensor, int] | None) -> None:
+        """Add so many records, unless these very ones are counted."""
+        if entries is None:
+            return
+        key, tensor, count = entries
+        if key not in self._seen:
             # What is kept until the step keeps its memory, so that another batch has another address.
-            key = (tensor.data_ptr(), tensor.shape, 0 if tensor.is_inference() else tensor._version)
-        except RuntimeError:  # It has no memory, as a sparse tensor or one that is only traced.
-            return
-
-        def taken(_: Any = None) -> None:
-            if key not in self._seen:
-                self._seen[key] = tensor
-                self._forward = _sum(self._forward, tensor.shape[place])
-
-        made = list(_tensors([output], least=0))
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, made)):
-            taken()  # Within `torch.func`, where gradients are taken of what is called.
-            return
-        for each in made:
-            if each.requires_grad:
-                each.register_hook(taken)
+            self._seen[key] = tensor
+            self._forward = count if self._forward is None else self._forward + count
 
 
 class DrawCounter:
@@ -202,6 +198,22 @@ def _tensors(values: Sequence[Any], *, least: int = 1) -> Iterator[Tensor]:
             yield from _tensors(list(value.values()), least=least)
         elif isinstance(value, list | tuple):
             yield from _tensors(value, least=least)
+
+
+def _entries(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Tensor, int] | None:
+    """By what a batch is known, the tensor that it is, and its records; None where it has no memory."""
+    tensor = args[0] if args else None
+    if not isinstance(tensor, Tensor) or not tensor.dim():
+        tensor = next(_tensors([*args, *kwargs.values()]), None)
+        if tensor is None:
+            return None
+    tensor, place = _outside_vmap(tensor)
+    shape = tensor.shape
+    try:
+        key = (tensor.data_ptr(), shape, 0 if tensor.is_inference() else tensor._version)
+    except RuntimeError:  # As a sparse tensor, or one that is only traced.
+        return None
+    return key, tensor, shape[place]
 
 
 def _outside_vmap(tensor: Tensor) -> tuple[Tensor, int]:
