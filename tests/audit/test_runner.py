@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -305,6 +306,38 @@ def test_other_records_at_the_same_path_are_other_work(tmp_path: Path) -> None:
 
     assert key("line") == key("line")
     assert key("line") != key("row")
+
+
+@pytest.mark.parametrize("is_package", [False, True])
+def test_an_edited_plug_in_is_other_work(
+    is_package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "attack_of_ours" if is_package else tmp_path
+    folder.mkdir(exist_ok=True)
+    file = folder / ("__init__.py" if is_package else "attack_of_ours.py")
+    edited = folder / "helper.py" if is_package else file
+    code = """from workbench.attacks.loss import LossAttack
+from workbench.core.registry import register
+
+@register("attack", "of_ours")
+class OfOurs(LossAttack):
+    pass
+"""
+    file.write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = workers.content_digest(embedded_settings(attacks=("loss",)).setup())
+    importlib.import_module("attack_of_ours")
+    try:
+        settings = embedded_settings(attacks=("loss", "of_ours"))
+        keys = []
+        for text in (code, code, code + "# edited"):
+            edited.write_text(text, encoding="utf-8")
+            workers.forget_corpora()
+            keys.append(workers.content_digest(settings.setup()))
+    finally:
+        del registry._entries["attack"]["of_ours"], sys.modules["attack_of_ours"]
+    assert keys[0] == keys[1]
+    assert len({own, *keys}) == 3
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from workbench.accounting import ApproximateDP
 from workbench.core import registry
 from workbench.core.errors import InputError
-from workbench.games.base import Game, Part, game_named, game_of, match_of, play_part
+from workbench.games.base import Game, Part, Round, game_named, game_of, match_of, play_part
 from workbench.games.release import ReleaseAttack, ReleaseSeen
-from workbench.interfaces import Scores
+from workbench.interfaces import Adjacency, GameTerms, Released, Scores, Trials
 from workbench.training.setup import TrainingSetup
 
 ATTACKS = sorted(registry.entries("attack"))
@@ -90,3 +90,12 @@ def part(attack: str) -> Part:
 def test_a_game_against_a_subject_needs_one(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"^attack '{name}' needs a trained subject, got none$"):
         play_part(part(name), {}, tmp_path, lambda *_: None)
+
+
+@pytest.mark.parametrize("count", [23, 25, 0])
+def test_an_attack_that_gives_another_number_of_scores_is_named(count: int) -> None:
+    terms = GameTerms(
+        description="a game", trials=Trials.ONE_RUN, released=Released.SCORES, adjacency=Adjacency.ADD_REMOVE
+    )
+    with pytest.raises(InputError, match=rf"^attack 'theirs' must give .* \(24,\), got shape \({count},\)"):
+        Round(name="theirs", scores=np.zeros(count), members=np.arange(24) < 12, terms=terms)

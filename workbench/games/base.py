@@ -153,6 +153,15 @@ class Match(Generic[AttackT]):
         return () if self.part.index is None else (self.part.index + 1, *salt.encode())
 
 
+def require_scores(attack: str, scores: Any, count: int) -> None:
+    """Refuse an attack that does not give so many scores, with an `InputError` that names it."""
+    shape = np.shape(scores)
+    if shape != (count,):
+        raise InputError(
+            f"attack {attack!r} must give one score for each of {count}, shape ({count},), got shape {shape}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """The scored trials of one game.
@@ -171,6 +180,10 @@ class Round:
     terms: GameTerms
     details: Mapping[str, float] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse another number of scores than labels: an attack of a plug-in may give any."""
+        require_scores(self.name, self.scores, len(self.members))
 
     def evidence(self) -> Evidence:
         """Returns the round as evidence, without its cost."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from workbench.core.registry import register
-from workbench.games.base import Game, Match, Played, Round
+from workbench.games.base import Game, Match, Played, Round, require_scores
 from workbench.interfaces import Adjacency, Attack, BoolArray, GameTerms, Record, Released, Subject, Trials
 from workbench.training.setup import load_corpus, prepare
 
@@ -95,6 +95,7 @@ class MembershipGame(Game[MembershipAttack]):
             population=load_corpus(part.setup).held_out,
         )
         scores = match.attack.score(seen, match.generator())
+        require_scores(part.attack, scores.values, len(records))
         values, labels = scores.values, np.array(part.included, dtype=bool)[places]
         adjacency = match.mechanism.capabilities.adjacency
         is_paired = adjacency is Adjacency.REPLACE_ONE and part.by_coin

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from workbench.core import registry
@@ -65,6 +68,29 @@ def model_fingerprint(name: str, given: Given) -> str:
         return f"cannot be read: {error}"
 
 
+@lru_cache(maxsize=64)
+def plugin_digest(kind: str, name: str) -> str:
+    """Hash of the code of a plug-in: its file, or all of its package; empty for an entry of the bench's own.
+
+    Read once a process: what is imported does not change.
+    """
+    entry = registry.entries(kind).get(name)
+    module = "" if entry is None else str(entry.factory.__module__)
+    top = module.partition(".")[0]
+    spec = None
+    with suppress(ImportError, ValueError):  # A module that was made without a file has none.
+        spec = None if top in ("", "workbench", "__main__") else importlib.util.find_spec(top)
+    origin = None if spec is None or spec.origin is None else Path(spec.origin)
+    if spec is None or origin is None or not origin.is_file():
+        return ""
+    folder = origin.parent if spec.submodule_search_locations else None
+    digest = hashlib.sha256()
+    for path in [origin] if folder is None else sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(origin.parent).as_posix().encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def settled(kind: str, name: str, given: Parameters) -> dict[str, JSON]:
     """Plain form of an entry's parameters, defaults included, for store keys.
 
@@ -98,5 +124,5 @@ def _later_parameters(factory: object) -> dict[str, object]:
 
 def forget() -> None:
     """Clear the caches, because files may have changed."""
-    for cached in (corpus, records_digest, model_fingerprint):
+    for cached in (corpus, records_digest, model_fingerprint, plugin_digest):
         cached.cache_clear()

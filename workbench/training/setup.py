@@ -100,13 +100,16 @@ def load_corpus(setup: TrainingSetup) -> Corpus:
 
 
 def content_digest(setup: TrainingSetup) -> str:
-    """Hash of the records and the model's files behind the setup's names and paths, for store keys.
+    """Hash of the records, the model's files and the plug-ins' code behind the setup's names, for store keys.
 
     Cached for the life of the process; `forget_corpora` clears it.
     """
     records = content.records_digest(*_corpus_arguments(setup))
     model = content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
-    return hashlib.sha256(f"{records}{model}".encode()).hexdigest()[:32]
+    named = [("corpus", setup.corpus), ("model", setup.model), ("mechanism", setup.mechanism)]
+    named += [("attack", attack) for attack in setup.attack_parameters]
+    code = "".join(content.plugin_digest(kind, name) for kind, name in named)
+    return hashlib.sha256(f"{records}{model}{code}".encode()).hexdigest()[:32]
 
 
 def require_content(setup: TrainingSetup, digest: str) -> None:
