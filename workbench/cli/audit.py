@@ -314,7 +314,7 @@ def audit(options: AuditOptions) -> int:
     Fix the number of trials before: whoever reruns an audit with more of them, or another seed, after seeing
     the verdict has no guarantee of the stated confidence any more.
 
-    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered or invalid.
+    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered, undecided or invalid.
     """
     mode = _mode(options)
     _check(options, mode)

@@ -27,6 +27,7 @@ from workbench.cli import terminal
 from workbench.cli.parameters import NoProgress, Scheduler, check_scheduler
 from workbench.core.errors import ArgumentError, InputError
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
+from workbench.core.templates import percent
 
 _NARROW = 100
 """Columns below which claims are printed one below the other, and not as a table."""
@@ -124,7 +125,7 @@ def _print_evidence(console: Console, answer: CheckedClaim) -> None:
         lines += [("Check", f"{claim.check}({given})"), ("Function", str(plain_form["function"]))]
     lines.append(("Finding", answer.summary))
     if finding is not None and finding.confidence is not None:
-        lines.append(("Confidence", f"{100 * finding.confidence:.10g} %"))
+        lines.append(("Confidence", percent(finding.confidence, 4)))
     for name, text in lines:
         console.print(Text.assemble((f"{name}: ", "bold"), text))
     _print_items(console, "Evidence", plain_form["evidence"])

@@ -67,9 +67,9 @@ class ReplayOptions:
     seed: Annotated[int, typer.Option(help="Of the records, the crafts, and the function.")] = 0
     confidence: Annotated[float, typer.Option(help="Of the verdict.")] = 0.95
     device: Device = None
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="For report.json and the store.")] = Path(
-        "replay"
-    )
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="For report.html, report.json and the store.")
+    ] = Path("replay")
     json: ReportFile = None
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None
     emit_test: Annotated[
@@ -87,7 +87,8 @@ def replay(options: ReplayOptions) -> int:
     the noise, what a record moves, and what leaves the training past the noise. Works for training that steps
     a torch optimizer and repeats itself to the bit under one seed.
 
-    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 the training cannot be replayed.
+    Exit code: 0 not refuted, 1 refuted, 2 bad input, 3 underpowered, undecided, or invalid: it cannot be
+    replayed.
     """
     _check_outputs(options)
     given = {"claim": options.claim, "device": options.device}

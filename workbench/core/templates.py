@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 
-def percent(value: float) -> str:
-    """Formats a probability in percent, by three digits, or by as many as keep it apart from 1.
+def percent(value: float, digits: int = 3) -> str:
+    """Formats a probability in percent, by so many digits, or by as many as keep it apart from 1.
 
-    >>> percent(0.95), percent(0.99999), percent(1.0)
-    ('95 %', '99.999 %', '100 %')
+    >>> percent(0.95), percent(0.99999), percent(1.0), percent(0.9833333, 4)
+    ('95 %', '99.999 %', '100 %', '98.33 %')
     """
-    digits = 10 if value < 1.0 and round(100.0 * value, 1) >= 100.0 else 3
+    if value < 1.0 and float(f"{100.0 * value:.{digits}g}") >= 100.0:
+        digits = 10
     return f"{100.0 * value:.{digits}g} %"
 
 

@@ -19,6 +19,7 @@ from workbench.accounting import ApproximateDP, GaussianDP, MutualInformation, N
 from workbench.accounting import subsampled_gaussian as accountant
 from workbench.accounting.gaussian import epsilon_of_delta
 from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.templates import percent
 from workbench.estimation import ESTIMATORS
 from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.perfect import ALMOST_ALWAYS, MOST_TRIALS, trials_to_reach
@@ -533,8 +534,7 @@ def shown_words(bound: Bound) -> str:
     at += "" if bound.alpha is None else f" at alpha = {bound.alpha:g}"
     # These assume nothing of the mechanism; the family's name would speak of epsilons.
     family = "" if bound.quantity in ("success", "nats", "renyi") else f", family: {bound.family}"
-    percent = f"{100 * bound.confidence:.10g} %"
     return (
-        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {percent} confidence "
+        f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {percent(bound.confidence, 4)} confidence "
         f"(estimator {bound.name}{family})"
     )

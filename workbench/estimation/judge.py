@@ -22,6 +22,7 @@ from workbench.accounting import GaussianDP, MutualInformation, RenyiDP
 from workbench.core.errors import InconclusiveError, InputError, UnsupportedError
 from workbench.core.keys import JSON, plain
 from workbench.core.streams import stream
+from workbench.core.templates import percent
 from workbench.estimation.blind import blind_p_value
 from workbench.estimation.deciding import (
     DECLARED_SHARE,
@@ -440,7 +441,7 @@ def _decide(
 ) -> Verdict:
     """Compares the deciding bounds with what the claim allows, and words the verdict."""
     best = max(bounds, key=lambda bound: bound.lower, default=None)
-    subject, percent = _subject_of(claim), f"{100 * confidence:.10g} %"
+    subject, sure = _subject_of(claim), percent(confidence, 4)
     n = evidence.scores.size
     words = "" if best is None else shown_words(best)
     quantity = "" if best is None else f"{best.quantity} >= "
@@ -449,7 +450,7 @@ def _decide(
     if best is not None and best.lower > allowed:
         kind = VerdictKind.REFUTED
         sentence = (
-            f"REFUTED: at {percent} confidence {subject} is false: the {evidence.attack} attack shows "
+            f"REFUTED: at {sure} confidence {subject} is false: the {evidence.attack} attack shows "
             f"{words}, where the claim allows {allowed_text} ({n} scores, trials: {evidence.game.trials}). "
             f"It assumes: {best.assumption}."
         )
@@ -459,7 +460,7 @@ def _decide(
         halves = ", half of them members" if chosen else ""
         more = f"; a perfect attack would need about {needed} trials{halves}" if needed else ""
         sentence = (
-            f"UNDERPOWERED: with {n} scores at {percent} confidence even a perfect {evidence.attack} attack "
+            f"UNDERPOWERED: with {n} scores at {sure} confidence even a perfect {evidence.attack} attack "
             f"could show at most {quantity}{max(reachable, 0.0):.4g}, and {subject} allows "
             f"{allowed_text}{more}. Nothing is shown."
         )

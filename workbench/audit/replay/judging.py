@@ -27,6 +27,7 @@ from workbench.audit.replay.measured import WEAK, Measured
 from workbench.audit.replay.sampler import Sampler, sampler_of
 from workbench.audit.replay.stated import Stated, otherwise
 from workbench.core.errors import InputError, UnsupportedError
+from workbench.core.templates import percent
 from workbench.interfaces import (
     Adjacency,
     Bound,
@@ -470,7 +471,7 @@ def _sentence(
 ) -> str:
     sampler, kind = found.sampler, found.verdict.kind
     said = (
-        f"forced replay of {run.steps} steps gives {_epsilon_words(found)} with {100 * confidence:.10g} % "
+        f"forced replay of {run.steps} steps gives {_epsilon_words(found)} with {percent(confidence, 4)} "
         f"confidence, by the noise and the updates that the code itself made ({sampler.kind}, rate "
         f"{sampler.rate:.3g}; released: every update, noise as recorded)"
     )

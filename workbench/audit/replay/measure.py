@@ -211,7 +211,7 @@ def _may_be_batches(b: Recording, sizes: Sequence[int]) -> bool:
 
     Samplers draw equally many in each step, but for the last of an epoch; or else as many as there are.
     """
-    return len(set(sizes)) <= 2 or abs(b.repeated / (np.mean(sizes) * b.steps) - 1) < SAME_SIZES
+    return len(set(sizes)) <= 2 or abs(b.repeated * len(sizes) / (sum(sizes) * b.steps) - 1) < SAME_SIZES
 
 
 def _is_coarse(b: Recording) -> bool:

@@ -108,7 +108,7 @@ class BatchCounter:
         watched = [each for each in made if each.requires_grad]
         if watched and (entries := _entries(args, kwargs)) is not None:
             for each in watched:
-                each.register_hook(lambda _: self._count(entries))
+                each.register_hook(lambda _: self._count(entries))  # type: ignore[no-untyped-call]
 
     def _count(self, entries: tuple[tuple[Any, ...], Tensor, int] | None) -> None:
         """Add so many records, unless these very ones are counted."""

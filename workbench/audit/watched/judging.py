@@ -20,6 +20,7 @@ from workbench.audit.replay.faults import Fault, undersized
 from workbench.audit.replay.sampler import BY_CHANCE, Sampler, sampler_of
 from workbench.audit.watched.run_file import FORWARD, WatchedRun, is_read
 from workbench.core.errors import UnsupportedError
+from workbench.core.templates import percent
 from workbench.interfaces import Bound, Claim, Family, FloatArray, Released, Trials, Verdict, VerdictKind
 
 ROUNDING = 1e-3
@@ -323,7 +324,7 @@ def _sentence(claim: Claim, run: WatchedRun, found: Judged, confidence: float) -
     is_forward = any(step.counted == FORWARD for step in run.steps)
     entries = "an entry of what the model is called with is a record, " if is_forward else ""
     said = (
-        f"the watched run of {len(run.steps)} steps gives {least} with {100 * confidence:.10g} % confidence, "
+        f"the watched run of {len(run.steps)} steps gives {least} with {percent(confidence, 4)} confidence, "
         f"even if every record is clipped and batches are {sampling} of {rate} (noise by {noise.source}; "
         f"assumed: every update is released, {entries}noise has one scale and is drawn afresh in each step, "
         "some record's gradient reaches the clip)"
