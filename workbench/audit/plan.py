@@ -8,7 +8,7 @@ proportion to the trials. The same measurements say which game sees a suspected 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.resources import files
@@ -208,6 +208,7 @@ def plan_record(
     seed: int,
     report: Path | None = None,
     subsets: int = 128,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> dict[str, JSON]:
     """Returns the plan: for each game the trials needed, their cost, and what given numbers of trials show.
 
@@ -220,6 +221,7 @@ def plan_record(
         seed: Of what is drawn.
         report: An audit's report whose costs are used.
         subsets: Number M of candidate subsets, for a claim of nats.
+        progress: Called with the stage, the games that are planned, and the games in all.
 
     Raises `UnsupportedError`: the judge tests such a claim in another currency in one of the games, or the
     strength is none that such a claim is planned for.
@@ -242,13 +244,15 @@ def plan_record(
     stated = implied_epsilon(claim.guarantee)
     exact = isinstance(claim.guarantee, ApproximateDP)
     planned, drawn = [], {"confidence": confidence, "seed": seed}
-    for game in games:
+    for done, game in enumerate(games):
+        progress("planning", done, len(games))
         if not exact and game.terms.trials is Trials.INDEPENDENT and not game.terms.is_single_release:
             raise UnsupportedError(
                 f"{claim.guarantee.describe()} is tested by its own curve in the independent trials of "
                 f"{game.name!r}, which is not planned: leave it out"
             )
         planned.append(_planned(stated, strength, game, trials, cost_of(game.name, report), **drawn))
+        progress("planning", done + 1, len(games))
     return common | {
         "quantity": "epsilon",
         "epsilon": stated.epsilon,

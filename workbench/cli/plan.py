@@ -18,7 +18,7 @@ import workbench
 from workbench.audit.claims import EXAMPLE
 from workbench.cli import terminal
 from workbench.cli.display import duration
-from workbench.cli.parameters import ReportFile
+from workbench.cli.parameters import NoProgress, ReportFile
 from workbench.core.outputs import require_distinct, require_file_place, write_atomically
 
 COMMANDS = {
@@ -75,6 +75,7 @@ class PlanOptions:
     confidence: Annotated[float, Option(help="Confidence of the verdict, in (0.5, 1).")] = 0.95
     seed: Annotated[int, Option(help="Seed of what is simulated.")] = 0
     json: ReportFile = None
+    quiet: NoProgress = False
 
 
 def plan(options: PlanOptions) -> int:
@@ -101,9 +102,9 @@ def plan(options: PlanOptions) -> int:
     )
     given = {name: getattr(options, name) for name in (*same, "cost_from", "confidence", "seed")}
     given["games"] = options.game
-    record = workbench.plan(
-        **{name: value for name, value in given.items() if value not in (None, [])}
-    ).record
+    with terminal.progress_display(options.quiet or options.attack_strength == "perfect") as progress:
+        chosen = {name: value for name, value in given.items() if value not in (None, [])}
+        record = workbench.plan(**chosen, progress=progress).record
     with terminal.json_place(options.json) as place:
         if place is not None:
             write_atomically(place, json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -138,8 +139,9 @@ def _print(record: Mapping[str, Any]) -> None:
             "It is refuted by the share of right guesses about records, or by nats about the index: by what "
             "first exceeds what the claim allows."
         )
-    for source in dict.fromkeys(game["cost"]["source"] for game in record["games"] if game["cost"]):
-        typer.echo(f"Cost in proportion to the trials, from {source}.")
+    for game in record["games"]:
+        if game["cost"]:
+            typer.echo(f"Cost of {game['name']}: in proportion to the trials, from {game['cost']['source']}.")
     if "fault" in record:
         _print_advice(record["fault"])
 

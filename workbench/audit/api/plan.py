@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.audit.api.arguments import ClaimLike, PathLike, confidence_of, prior_of, seed_of
@@ -111,6 +111,7 @@ def plan(
     cost_from: PathLike | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> PlanResult:
     """Say how many trials refute a claim, how likely, at what cost, and by which game.
 
@@ -129,6 +130,7 @@ def plan(
         cost_from: An audit's report.json whose seconds are used.
         confidence: Of the verdict, in (0.5, 1).
         seed: Of what is simulated.
+        progress: Called with the stage, the games that are planned, and the games in all.
 
     Raises `InputError`: an argument is unusable. `UnsupportedError`: the claim is of nats about a record, or
     a game does not test it.
@@ -175,6 +177,7 @@ def plan(
         seed=seed,
         report=source,
         subsets=subsets,
+        **({} if progress is None else {"progress": progress}),
     )
     return PlanResult(record | ({"fault": suspected} if suspected else {}))
 
