@@ -363,6 +363,9 @@ def test_a_correct_training_that_logs_its_loss_or_has_several_views_is_not_refut
         unstated = judged(CLAIM, replace(seen, header=replace(seen.header, divisor=None)))
         assert unstated.verdict.kind == "UNDECIDED"
         assert "(divisor=)" in unstated.verdict.sentence
+    of_sums = judged(CLAIM, replace(run, header=replace(run.header, divisor=1.0)))
+    assert of_sums.verdict.kind == "UNDECIDED"
+    assert "a divisor of 1 does not tell" in of_sums.verdict.sentence
     stated = judged(CLAIM, views)
     assert stated.verdict.kind == "UNDECIDED"
     assert [fault.part for fault in stated.faults] == ["sampler"]

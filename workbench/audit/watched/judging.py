@@ -170,7 +170,8 @@ def rate_of(run: WatchedRun, error: float) -> tuple[Sampler | None, str]:
     divisor = _column(run, "divisor", run.header.divisor)
     is_forward = any(step.counted == FORWARD for step in run.steps)
     if is_forward and not (divisor > 1).any():
-        return None, "whether each entry of what the model is called with is another record (divisor=)"
+        why = "(divisor=)" if np.isnan(divisor).all() else "and a divisor of 1 does not tell"
+        return None, f"whether each entry of what the model is called with is another record {why}"
     if is_forward:
         most = float(divisor[divisor > 1].min()) / records
         if sampler.lower > most:
