@@ -101,6 +101,22 @@ def test_the_family_that_decided_is_named(trials: Trials) -> None:
     assert {bound.family for bound in verdict.bounds[:2]} == {Family.GAUSSIAN, Family.ANY}
 
 
+@pytest.mark.parametrize(("trials", "n"), [(Trials.INDEPENDENT, 399), (Trials.ONE_RUN, 999)])
+def test_too_few_scores_for_the_test_of_fit_are_judged_without_the_family(trials: Trials, n: int) -> None:
+    """Laplace noise would pass for Gaussian, and a true claim be refuted."""
+    generator, refuted = np.random.default_rng(7), 0
+    stated = claim(ApproximateDP(epsilon=1.0, delta=DELTA))
+    for _ in range(12):
+        verdict = judge(
+            stated, evidence("laplace", trials, generator, n=n), confidence=0.95, generator=generator
+        )
+        refuted += verdict.kind is VerdictKind.REFUTED
+        assert verdict.bound is not None
+        assert verdict.bound.family is Family.ANY
+        assert verdict.reasons[0].startswith(f"{n} scores are too few to be tested for the Gaussian family")
+    assert refuted <= 2
+
+
 @pytest.mark.slow
 def test_a_claim_of_mu_is_decided_within_the_family_from_independent_trials() -> None:
     generator = np.random.default_rng(5)

@@ -6,7 +6,7 @@ import numpy as np
 
 STREAMS = (
     *("corpus", "coins", "insertions", "training", "shadows", "attack", "releases", "judge", "split"),
-    *("replay", "canaries", "retraining", "watching"),
+    *("replay", "canaries", "retraining", "watching", "order"),
 )
 """Every random stream of an audit; a new one is added at the end, since the place seeds the stream."""
 

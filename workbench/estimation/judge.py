@@ -44,6 +44,7 @@ from workbench.estimation.deciding import (
     shown_words,
     silent_words,
     stopping_words,
+    too_few_for_the_family,
     trials_needed,
 )
 from workbench.estimation.inputs import INDEPENDENT_SCORES, bound_of_trials
@@ -400,7 +401,8 @@ def _decide_by_tests(
     A bound that refuses its family is left out, with its reason among the verdict's. `needed`: how many
     trials would have done, asked where these cannot. `extra`: bounds that are shown and decide nothing.
     """
-    bounds, refused = [], []
+    few = too_few_for_the_family(evidence)
+    bounds, refused = [], [few] if few else []
     for test in tests:
         try:
             bounds.append(test(evidence.scores))
