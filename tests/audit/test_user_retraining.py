@@ -99,7 +99,7 @@ def test_a_game_that_is_watched_ends_when_it_refutes_whoever_trains(tmp_path: Pa
     assert (game["verdict"]["kind"], bound["name"], bound["n"]) == ("REFUTED", "sequential", done)
     assert done < 100
     assert f"{done} of at most 300 times, until the claim is refuted" in game["game"]["description"]
-    assert f"It was refuted after {done} scores, in their order." in game["verdict"]["sentence"]
+    assert f"It was refuted after {done} scores, watched one after the other." in game["verdict"]["sentence"]
     alike = audited(spec, tmp_path / "two", *more, workers=2)["subjects"][0]["attacks"][1]
     assert alike["scores"] == game["scores"]
     kept = audited(

@@ -253,6 +253,12 @@ def plan_record(
             )
         planned.append(_planned(stated, strength, game, trials, cost_of(game.name, report), **drawn))
         progress("planning", done + 1, len(games))
+    if not exact:
+        common["note"] = (
+            f"{claim.guarantee.describe()} is planned by the epsilon of {stated.epsilon:.4g} that it implies "
+            f"at delta = {stated.delta:g}; an audit decides it in its own currency, which may take fewer "
+            "trials"
+        )
     return common | {
         "quantity": "epsilon",
         "epsilon": stated.epsilon,

@@ -139,6 +139,8 @@ def _print(record: Mapping[str, Any]) -> None:
             "It is refuted by the share of right guesses about records, or by nats about the index: by what "
             "first exceeds what the claim allows."
         )
+    if "note" in record:
+        typer.echo(f"{record['note']}.")
     for game in record["games"]:
         if game["cost"]:
             typer.echo(f"Cost of {game['name']}: in proportion to the trials, from {game['cost']['source']}.")

@@ -23,7 +23,7 @@ from workbench.core.templates import percent
 from workbench.estimation import ESTIMATORS
 from workbench.estimation.gdp_one_run import perfect_mu
 from workbench.estimation.perfect import ALMOST_ALWAYS, MOST_TRIALS, trials_to_reach
-from workbench.estimation.renyi import perfect_renyi
+from workbench.estimation.renyi import perfect_renyi, require_order
 from workbench.estimation.searching import smallest_count
 from workbench.estimation.subset_trials import SubsetEvidence, nats_bound, perfect_log_score, success_bound
 from workbench.interfaces import (
@@ -188,8 +188,12 @@ def mu_tests(evidence: Evidence, confidence: float, generator: np.random.Generat
 def renyi_tests(
     claimed: RenyiDP, evidence: Evidence, confidence: float, generator: np.random.Generator
 ) -> list[DecidingTest]:
-    """Returns the bounds of a Rényi divergence that decide a claim of it, for whole runs of either kind."""
+    """Returns the bounds of a Rényi divergence that decide a claim of it, for whole runs of either kind.
+
+    Raises `UnsupportedError`: an order too near 1.
+    """
     alpha = claimed.alpha
+    require_order(alpha)
     if evidence.game.trials is Trials.ONE_RUN:
         bound = partial(estimation.renyi_one_run, alpha=alpha, generator=generator)
         return _one_run_tests(bound, evidence, confidence)
@@ -411,10 +415,11 @@ def stopping_words(evidence: Evidence, verdict: Verdict) -> str:
     watched, n = verdict.bound.n, evidence.scores.size
     if verdict.kind is not VerdictKind.REFUTED:
         more = "; more may be added, and the test go on" if evidence.game.trials is Trials.INDEPENDENT else ""
-        return f" All {n} scores were watched, in their order{more}."
+        return f" All {n} scores were watched, one after the other{more}."
     if watched == n:
-        return f" It was refuted after {n} scores, in their order."
-    return f" It was refuted after {watched} of {n} scores, in their order; the others were not needed."
+        return f" It was refuted after {n} scores, watched one after the other."
+    needed = f"{watched} of {n} scores"
+    return f" It was refuted after {needed}, watched one after the other; the others were not needed."
 
 
 def metric_intervals(evidence: Evidence, confidence: float) -> tuple[Interval, ...]:
@@ -550,7 +555,8 @@ def shown_words(bound: Bound) -> str:
     at = "" if bound.delta is None else f" at delta = {bound.delta:g}"
     at += "" if bound.alpha is None else f" at alpha = {bound.alpha:g}"
     # These assume nothing of the mechanism; the family's name would speak of epsilons.
-    family = "" if bound.quantity in ("success", "nats", "renyi") else f", family: {bound.family}"
+    is_free = bound.quantity in ("success", "nats", "renyi")
+    family = ", any family" if is_free else f", family: {bound.family}"
     return (
         f"{bound.quantity} >= {max(bound.lower, 0.0):.4g}{at} with {percent(bound.confidence, 4)} confidence "
         f"(estimator {bound.name}{family})"

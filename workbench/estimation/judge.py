@@ -115,7 +115,7 @@ def judge(
         verdict = _beyond_the_claim(claim, evidence, verdict)
     broken = _broken_assumptions(evidence, generator, subject)
     if broken:
-        sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}"
+        sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}."
         verdict = replace(
             verdict,
             kind=VerdictKind.INVALID,
@@ -468,9 +468,10 @@ def _decide(
         )
     else:
         kind = VerdictKind.NOT_REFUTED
+        most = "" if evidence.game.sequential else f"{ceiling_words(best, ceiling)} "
         sentence = (
             f"NOT REFUTED: the {evidence.attack} attack shows {words}, which is compatible with {subject} "
-            f"({n} scores, trials: {evidence.game.trials}). {ceiling_words(best, ceiling)} "
+            f"({n} scores, trials: {evidence.game.trials}). {most}"
             "This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)

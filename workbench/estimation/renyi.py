@@ -303,7 +303,7 @@ def renyi_lower(
     """
     values, labels = check_game(scores, members, constant_allowed=True)
     check_probability("confidence", confidence)
-    _check_alpha(alpha)
+    require_order(alpha)
     lower, estimate = 0.0, 0.0
     if values.min() < values.max():
         ranked = ranked_labels(
@@ -325,7 +325,7 @@ def renyi_lower(
     )
 
 
-def _check_alpha(alpha: float) -> None:
+def require_order(alpha: float) -> None:
     """Refuses an order at which divergences cannot be computed exactly enough."""
     number("alpha", alpha, above=1, below=math.inf)
     if alpha < _SMALLEST_ALPHA:
@@ -384,7 +384,7 @@ def renyi_one_run(
     values, labels = check_game(scores, members)
     check_probability("confidence", confidence)
     check_probability("prior", prior)
-    _check_alpha(alpha)
+    require_order(alpha)
     if sides is None:
         sides = SIDES if prior == 0.5 else ONE_END
     check_sides(sides)
