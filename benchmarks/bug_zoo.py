@@ -16,8 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import types
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -27,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from shared import RESULTS, machine, options, page, quiet
+from shared import RESULTS, auditor_of, machine, options, page, quiet
 
 from workbench.audit.api.training import REPLAYED_CANDIDATES
 from workbench.audit.claims import parse_claim
@@ -203,15 +201,6 @@ def judged_again(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
         _, form = judged_record(held, record, confidence=confidence, stated=stated_from(given))
         made["told"] = of_replay(plain(form), expected)["parts"]
     return made
-
-
-def auditor_of(wheel: Path) -> Any:
-    """The class of jax-privacy's auditing module, from its wheel."""
-    source = zipfile.ZipFile(wheel).read("jax_privacy/auditing.py").decode()
-    module = types.ModuleType("jax_privacy_auditing")
-    sys.modules[module.__name__] = module
-    exec(compile(source, "jax_privacy/auditing.py", "exec"), vars(module))
-    return module.CanaryScoreAuditor  # type: ignore[attr-defined]
 
 
 def of_peer(auditor: Any, report: Mapping[str, Any], expected: str) -> dict[str, Any]:

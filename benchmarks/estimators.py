@@ -10,8 +10,11 @@ that are and others; and the bounds of a Rényi divergence, for either kind of t
 hour on one core.
 
     python benchmarks/estimators.py [--repetitions 2000] [--only gdp_one_run]
+    python benchmarks/estimators.py --only peers --peer WHEEL
 
-With `--only` the other estimators' rows stay as the file has them.
+With `--only` the other estimators' rows stay as the file has them. Peers are what others offer: the Bayesian
+interval of Zanella-Béguelin et al. (2023, "Bayesian estimation of differential privacy") at the best
+threshold, which is known here, and the functions of jax-privacy's wheel, where one is given.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from shared import auditor_of
 
 from workbench.accounting import ApproximateDP
 from workbench.accounting.gaussian import delta_of_epsilon, mu_of_epsilon
@@ -58,6 +62,9 @@ NEEDS_GAUSSIAN = ("gaussian_location", "gaussian_rank", "gdp_one_run")
 LIBRARY = {"clopper_pearson": 1.05, "gaussian": 3.08}
 """Mean bounds at 1,000 scores on 1-GDP of the best public auditing library, measured beforehand."""
 
+DRAWS = 20_000
+"""Of a posterior."""
+
 Lower = Callable[[FloatArray, BoolArray, np.random.Generator], float]
 
 
@@ -79,6 +86,60 @@ def estimators() -> dict[str, Lower]:
         return lower
 
     return {"clopper_pearson": fixed} | {name: by_name(name) for name in ESTIMATORS}
+
+
+def zanella_beguelin(scores: FloatArray, members: BoolArray, generator: np.random.Generator) -> float:
+    """The 5 % quantile of epsilon's posterior at the known threshold, Jeffreys priors on both error rates."""
+    told = scores >= 1.0
+    missed, found = int(np.sum(members & ~told)), int(np.sum(members & told))
+    false, right = int(np.sum(~members & told)), int(np.sum(~members & ~told))
+    fnr = generator.beta(0.5 + missed, 0.5 + found, DRAWS)
+    fpr = generator.beta(0.5 + false, 0.5 + right, DRAWS)
+    with np.errstate(divide="ignore"):
+        either = np.maximum(
+            np.log(np.maximum(1 - DELTA - fpr, 0) / fnr), np.log(np.maximum(1 - DELTA - fnr, 0) / fpr)
+        )
+    return float(np.quantile(np.maximum(either, 0.0), 1 - CONFIDENCE))
+
+
+def peers_of(wheel: Path | None) -> dict[str, tuple[Lower, str]]:
+    """What others offer: a lower end, and the kind of trials that it is for."""
+    found: dict[str, tuple[Lower, str]] = {"zanella_beguelin": (zanella_beguelin, "independent")}
+    if wheel is None:
+        return found
+    auditor = auditor_of(wheel)
+
+    def of(name: str) -> Lower:
+        def lower(scores: FloatArray, members: BoolArray, generator: np.random.Generator) -> float:
+            asked = getattr(auditor(scores[members], scores[~members]), name)
+            return float(asked(significance=1 - CONFIDENCE, delta=DELTA))
+
+        return lower
+
+    kinds = {
+        "epsilon_clopper_pearson": "independent",
+        "epsilon_one_run": "one-run",
+        "epsilon_one_run_fdp": "one-run",
+    }
+    return found | {f"jax_privacy.{name}": (of(name), kind) for name, kind in kinds.items()}
+
+
+def peers(wheel: Path | None, repetitions: int) -> Iterator[dict[str, Any]]:
+    """One row for each peer, truth and number of scores, with coins."""
+    cells = itertools.product(peers_of(wheel).items(), known_truths(), (100, 1000))
+    for number, ((name, (lower, trials)), truth, n) in enumerate(cells):
+
+        def draw(
+            generator: np.random.Generator, n: int = n, sample: Any = truth.sample
+        ) -> tuple[FloatArray, BoolArray]:
+            members = draw_labels(n, "coins", generator)
+            return sample(members, generator), members
+
+        in_family = truth.is_gaussian or not name.endswith("dp")
+        row = {"estimator": name, "truth": truth.name, "trials": trials, "in_family": in_family, "n": n}
+        times = min(repetitions, 100) if name.endswith("fdp") else repetitions  # Half a second a call.
+        bounds, milliseconds = measure(lower, draw, times, [SEED, 7, number])
+        yield row | {"repetitions": times} | summary(bounds, milliseconds, truth.epsilon(DELTA))
 
 
 def draw_labels(n: int, kind: str, generator: np.random.Generator, prior: float = 0.5) -> BoolArray:
@@ -331,9 +392,10 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument(
         "--only",
-        choices=[*estimators(), "sequential", "declared", "renyi", "large"],
+        choices=[*estimators(), "sequential", "declared", "renyi", "large", "peers"],
         help="measure this estimator alone",
     )
+    parser.add_argument("--peer", type=Path, help="jax-privacy's wheel, for its functions among the peers")
     options = parser.parse_args()
     only, parts = (
         options.only,
@@ -345,6 +407,7 @@ def main() -> None:
             "declared": [],
             "renyi": [],
             "large": [],
+            "peers": [],
         },
     )
     if only is not None:
@@ -358,6 +421,7 @@ def main() -> None:
         "stopping": stopping() if only in (None, "sequential") else (),
         "renyi": renyi() if only in (None, "renyi") else (),
         "large": large() if only in (None, "large") else (),
+        "peers": peers(options.peer, min(options.repetitions, 400)) if only in (None, "peers") else (),
         "declared": declared() if only in (None, "declared") else (),
         "coverage_of_mu": coverage_of_mu(options.repetitions) if only in (None, "gdp_one_run") else (),
     }

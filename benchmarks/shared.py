@@ -8,8 +8,11 @@ import json
 import logging
 import os
 import platform
+import sys
 import time
+import types
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,15 @@ FILTERS: dict[str, Callable[..., str]] = {
     "percent": lambda share: "" if share is None else f"{100 * share:.0f} %",
     "versions": lambda found: ", ".join(f"{name} {version}" for name, version in found.items()),
 }
+
+
+def auditor_of(wheel: Path) -> Any:
+    """The class of jax-privacy's auditing module, from its wheel."""
+    source = zipfile.ZipFile(wheel).read("jax_privacy/auditing.py").decode()
+    module = types.ModuleType("jax_privacy_auditing")
+    sys.modules[module.__name__] = module
+    exec(compile(source, "jax_privacy/auditing.py", "exec"), vars(module))
+    return module.CanaryScoreAuditor  # type: ignore[attr-defined]
 
 
 def machine(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
