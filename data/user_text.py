@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from workbench.core.errors import InputError, unknown_name
 from workbench.core.inputs import parsed_json, read_text
+from workbench.core.one_line import one_line
 from workbench.core.registry import register
 from workbench.data.shared.parts import Sizes, checked_seed, given_path, part_sizes, split, without_duplicates
 from workbench.interfaces import Corpus, Record
@@ -88,7 +89,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         rows = pq.read_table(path).to_pylist()
     except pa.ArrowException as error:
-        raise InputError(f"path {str(path)!r} cannot be read: {error}") from error
+        raise InputError(one_line(f"path {str(path)!r} cannot be read: {error}")) from error
     for number, row in enumerate(rows, start=1):
         yield f"row {number} of {str(path)!r}", row
 
@@ -114,7 +115,7 @@ def read_file(path: str | Path) -> list[Row]:
     try:
         return list(READERS[file.suffix](file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"path {str(file)!r} cannot be read: {error}") from error
+        raise InputError(one_line(f"path {str(file)!r} cannot be read: {error}")) from error
 
 
 # Folders of Hugging Face datasets
@@ -181,7 +182,7 @@ def _table(path: Path) -> Any:
             with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
                 return reader.read_all()
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"data file {str(path)!r} cannot be read: {error}") from error
+        raise InputError(one_line(f"data file {str(path)!r} cannot be read: {error}")) from error
 
 
 def dataset_rows(

@@ -5,6 +5,7 @@ The short part is the same in every run; the slow one (`pytest -m slow`) draws a
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import time
@@ -14,15 +15,20 @@ from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from workbench.audit.claims import claimed
+from workbench.audit.replay.stated import stated_from
 from workbench.audit.report_file import read_report
 from workbench.audit.scores_file import read_scores
 from workbench.audit.watched.run_file import read_run
 from workbench.checks.ledger import load_ledger
+from workbench.cli.accountants import AskOptions, _event
 from workbench.cli.parameters import parameters
 from workbench.core.errors import InputError, UnsupportedError
 from workbench.core.inputs import parsed_json
@@ -58,6 +64,23 @@ def _stored(folder: Path, content: bytes) -> object:
     return store.read("key")
 
 
+def _records(path: Path) -> object:
+    return create("records", "file", path=str(path), prefix="p")
+
+
+def _parquet() -> bytes:
+    buffer = io.BytesIO()
+    pd.DataFrame({"text": ["one", "two"]}).to_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _model(folder: Path, content: bytes) -> object:
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model/config.json").write_bytes(content)
+    save_file({"wte.weight": torch.zeros(8, 4)}, folder / "model/model.safetensors")
+    return create("model", "huggingface", seed=0, path=str(folder / "model"))
+
+
 def _json_or_not(text: str) -> object:
     try:
         return parsed_json(text)
@@ -69,12 +92,19 @@ PARSERS: Mapping[str, tuple[Callable[[Path, bytes], object], bytes]] = {
     "scores.csv": (_file("x.csv", read_scores), b"score,member,id,text\n0.5,0,a,t\n1.5,1,b,u\n"),
     "scores.npz": (_file("x.npz", read_scores), _npz()),
     "scores.parquet": (_file("x.parquet", read_scores), b"PAR1\x15\x04\x15\x10PAR1"),
+    "scores.csv.gz": (
+        _file("x.csv.gz", read_scores),
+        gzip.compress(b"score,member\n0.5,0\n1.5,1\n", mtime=0),
+    ),
+    "members.txt": (_file("x.txt", _records), b"one\ntwo\n"),
+    "members.tsv": (_file("x.tsv", _records), b'text\tlabel\n"a\tb"\t1\nc\t0\n'),
+    "members.parquet": (_file("x.parquet", _records), _parquet()),
     "members.jsonl": (
-        _file("x.jsonl", lambda path: create("records", "file", path=str(path), prefix="p")),
+        _file("x.jsonl", _records),
         b'{"text": "one"}\n{"text": "two"}\n',
     ),
     "members.csv": (
-        _file("x.csv", lambda path: create("records", "file", path=str(path), prefix="p")),
+        _file("x.csv", _records),
         b'text,label\n"a, b",1\nc,0\n',
     ),
     "study": (_file("x.toml", lambda path: load_study(str(path))), b'schema = 1\ntitle = "A"\n[base]\n'),
@@ -85,6 +115,18 @@ PARSERS: Mapping[str, tuple[Callable[[Path, bytes], object], bytes]] = {
     "claim": (
         _text(lambda text: claimed(text, released=Released.SCORES)),
         b"epsilon=1,delta=1e-5,adjacency=add-remove",
+    ),
+    "event": (
+        _text(lambda text: _event(AskOptions(targets=[], delta=1e-5, event=text))),
+        b'{"event": "Gaussian", "noise_multiplier": 1.5, "count": 3}',
+    ),
+    "stated": (
+        _text(lambda text: stated_from(parameters("--stated", [text]))),
+        b"noise_multiplier=1.5",
+    ),
+    "model folder": (
+        _model,
+        b'{"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 4, "vocab_size": 8}',
     ),
     "parameter": (_text(lambda text: parameters("--parameter", [text])), b"key=1e-5"),
     "json": (_text(_json_or_not), b'{"a": [1, 2.5, null]}'),
