@@ -324,6 +324,8 @@ class OfOurs(LossAttack):
     pass
 """
     file.write_text(code, encoding="utf-8")
+    (folder / "templates.py").mkdir()  # Neither is a module.
+    (folder / ".#helper.py").symlink_to("nobody@nowhere")
     monkeypatch.syspath_prepend(str(tmp_path))
     own = workers.content_digest(embedded_settings(attacks=("loss",)).setup())
     importlib.import_module("attack_of_ours")

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, vmap
 
 import workbench
 from workbench.audit.claims import EXAMPLE, parse_claim
@@ -327,6 +327,52 @@ def test_a_loss_that_is_only_looked_at_does_not_count(how: str) -> None:
                 network(batch).sum().backward()
             optimizer.step()
     assert [step.batch for step in run.steps] == [5, 7, 5]
+
+
+def test_a_parameter_that_is_returned_keeps_no_hook_and_no_batch() -> None:
+    class WithTemperature(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.temperature = small()[0], torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.network(batch), self.temperature
+
+    model = WithTemperature()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with workbench.watch(optimizer, file=None) as run:
+        for size in (5, 7, 5):
+            optimizer.zero_grad()
+            logits, temperature = model(torch.rand(size, 4))
+            (logits * temperature).sum().backward()
+            optimizer.step()
+    assert [step.batch for step in run.steps] == [5, 7, 5]
+    assert not model.temperature._backward_hooks
+
+
+def test_a_dataclass_that_is_returned_counts_and_a_map_without_gradients_does_not() -> None:
+    class Answer:
+        def __init__(self, logits: torch.Tensor) -> None:
+            self.logits = logits
+
+    class Answers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = small()[0]
+
+        def forward(self, batch: torch.Tensor) -> Answer:
+            return Answer(self.network(batch))
+
+    model = Answers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with workbench.watch(optimizer, file=None) as run:
+        for size in (5, 7):
+            optimizer.zero_grad()
+            held = {name: p.detach() for name, p in model.named_parameters()}
+            vmap(lambda x, own=held: functional_call(model, own, (x[None],)).logits[0])(torch.rand(50, 4))
+            model(torch.rand(size, 4)).logits.sum().backward()
+            optimizer.step()
+    assert [step.batch for step in run.steps] == [5, 7]
 
 
 def test_a_model_that_returns_its_loss_counts() -> None:

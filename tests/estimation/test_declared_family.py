@@ -113,8 +113,25 @@ def test_too_few_scores_for_the_test_of_fit_are_judged_without_the_family(trials
         refuted += verdict.kind is VerdictKind.REFUTED
         assert verdict.bound is not None
         assert verdict.bound.family is Family.ANY
-        assert verdict.reasons[0].startswith(f"{n} scores are too few to be tested for the Gaussian family")
+        assert verdict.reasons[0].startswith(f"{n} scores, ")
+        assert "too few to be tested for the Gaussian family" in verdict.reasons[0]
     assert refuted <= 2
+
+
+@pytest.mark.parametrize("trials", list(Trials))
+def test_few_scores_in_one_class_are_too_few_as_well(trials: Trials) -> None:
+    generator = np.random.default_rng(8)
+    members = generator.random(2000) < 0.05
+    uneven = Evidence(
+        scores=TRUTHS["laplace"].sample(members, generator),
+        members=members,
+        game=GameTerms(description="a test", trials=trials, prior=0.05, family=Family.GAUSSIAN),
+        attack="test",
+    )
+    stated = claim(ApproximateDP(epsilon=1.0, delta=DELTA))
+    verdict = judge(stated, uneven, confidence=0.95, generator=generator)
+    assert "in the smaller class, are too few" in verdict.reasons[0]
+    assert verdict.bound is None or verdict.bound.family is Family.ANY
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +23,9 @@ from workbench.mechanisms.dp_sgd import DPSGD
 from workbench.mechanisms.non_private import NonPrivate
 from workbench.mechanisms.rldp import RLDP
 from workbench.training.ensemble.network import StackedNetwork, layers_of
-from workbench.training.ensemble.stacked import flat_of
+from workbench.training.ensemble.stacked import flat_of, twin_of
 from workbench.training.ensemble.together import Ensemble, refusal, release_of, train_together
+from workbench.training.fine_tuning import Seeds
 from workbench.training.loop import GradientMechanism, WeightedRelease, gaussian_noise, load_subject
 
 TOLERANCE = 1e-4
@@ -299,3 +302,30 @@ def test_progress_counts_models(monkeypatch: pytest.MonkeyPatch) -> None:
     subjects = train_together(PRIVATE, plans_of(5, steps=2), lambda done, total: seen.append((done, total)))
     assert len(subjects) == 5
     assert seen == [(2, 5), (4, 5), (5, 5)]
+
+
+def test_a_twin_of_simple_layers_shares_what_is_frozen_and_what_is_tied_stays_so() -> None:
+    first = torch.nn.Linear(4, 4)
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    plain[0].weight.requires_grad_(False)
+    tied = torch.nn.Sequential(first, torch.nn.ReLU(), first)
+    for module, own in ((plain, 3), (tied, 2)):
+        model: Any = SimpleNamespace(module=module)
+        twin = twin_of(model).module
+        before, after = list(module.parameters()), list(twin.parameters())
+        assert len(before) == len(after)
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+        assert sum(one is not other for one, other in zip(before, after, strict=True)) == own
+        assert [p.requires_grad for p in before] == [p.requires_grad for p in after]
+        with torch.no_grad():
+            after[-1].add_(1)
+        assert not torch.equal(before[-1], after[-1])
+        assert torch.equal(twin(torch.ones(1, 4)), twin(torch.ones(1, 4)))
+
+
+def test_the_seeds_of_a_plan_are_those_that_a_seed_spawns() -> None:
+    (plan,) = plans_of(1, seed=7, initial_seed=None)
+    seeds, spawned = Seeds.of(plan), np.random.SeedSequence(7).spawn(5)
+    own = (seeds.sampling, seeds.noise, seeds.initialisation, seeds.canary_coins, seeds.public)
+    for one, other in zip(own, spawned, strict=True):
+        assert one.generate_state(8).tolist() == other.generate_state(8).tolist()

@@ -37,7 +37,7 @@ def scores_beside(path: Path) -> Path:
 def write_report(report: Mapping[str, JSON], *, out: Path | None, json_file: Path | None) -> None:
     """Writes `report.json` and `report.html` to a folder, and the record to a file.
 
-    Raises `InputError`: a place cannot be written; then none of the files is changed.
+    Raises `InputError`: a place cannot be written; where there is no room, none of the files is changed.
     """
     text = registry.create("report", "html", report=report) if out is not None else ""
     record = plain(report)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 
 import numpy as np
-from scipy.stats import binom, binomtest, norm, rankdata, t
+from scipy.stats import binom, binomtest
 
 from workbench.audit.claims import require_gaussian_curve
 from workbench.audit.run import report_record
@@ -31,18 +30,6 @@ _LABELS = {
 }
 
 
-FEWEST_ORDERED, FEWEST_NEAR = 8, 30
-"""Scores of a class whose order is looked at, and of which neighbours are."""
-
-BY_ORDER = 1e-5
-"""Probability below which a correlation of scores with their order is not taken for chance."""
-
-_ORDERS = {
-    Trials.INDEPENDENT: "the order of the file",
-    Trials.ONE_RUN: "an order that the seed draws",
-}
-
-
 def _require_coins(members: BoolArray) -> None:
     """Ask about labels of which exactly one half are members: a split makes them so, and coins seldom."""
     count = int(members.size)
@@ -55,34 +42,6 @@ def _require_coins(members: BoolArray) -> None:
         f"seldom do ({100 * share:.2g} %). If a fair coin drew each label, it is 0.5; a split into halves is "
         "no draw by coins, and bounds for one run do not hold for it",
     )
-
-
-def _require_order(scores: FloatArray, members: BoolArray) -> None:
-    """Refuse independent trials whose scores follow their place in the file, as after sorting.
-
-    A gambler who sees them in that order foresees the next. The scores of members are looked at, and those of
-    others, for the classes may come in blocks; each test refuses scores in no order with probability
-    `BY_ORDER` or so.
-    """
-    for label, name in ((True, "members"), (False, "others")):
-        ranks = rankdata(scores[members == label])
-        count = ranks.size
-        if count < FEWEST_ORDERED or ranks.min() == ranks.max():
-            continue
-        trend = float(np.corrcoef(ranks, np.arange(count))[0, 1])
-        near = 0.0
-        if ranks[1:].std() * ranks[:-1].std() > 0:
-            near = float(np.corrcoef(ranks[1:], ranks[:-1])[0, 1])
-        spread = math.sqrt(max(1.0 - trend**2, 1e-30) / (count - 2))
-        by_chance = [2.0 * float(t.sf(abs(trend) / spread, count - 2))]
-        by_chance += [2.0 * float(norm.sf(abs(near) * math.sqrt(count)))] if count >= FEWEST_NEAR else []
-        if min(by_chance) < BY_ORDER:
-            raise ArgumentError(
-                "sequential",
-                f"wants independent trials in the order in which they were made, and the scores of {name} "
-                f"follow their place (correlation {trend:.2g} with it, {near:.2g} with the score before), as "
-                "after sorting: give them in their order, or leave it out",
-            )
 
 
 def audit_scores(
@@ -115,8 +74,8 @@ def audit_scores(
         seed: Of sample splits.
         command, source: The command line and the file's name, for the report.
         blind_texts: Text of each record, for the blind classifier; empty for none.
-        sequential: Watch the scores, and stop when the claim is refuted: independent trials in their order,
-            those of one run, whose number is part of the plan, in an order that the seed draws.
+        sequential: Watch the scores in an order that the seed draws, and stop when the claim is refuted;
+            their number is part of the plan.
         family: What the supplier declares; a Gaussian one is tested for, and decides within its share.
 
     Raises `InputError`: unusable input. `UnsupportedError`: these trials cannot judge the claim's currency,
@@ -137,9 +96,7 @@ def audit_scores(
         raise InputError(
             f"prior must be stated with sequential, as {100 * share:.3g} % of the labels are members"
         )
-    if sequential and trials is Trials.INDEPENDENT:
-        _require_order(scores, members)
-    elif sequential:
+    if sequential:  # In a sorted file the next score could be foreseen.
         order = stream(seed, "order").permutation(members.size)
         scores, members = scores[order], members[order]
         blind_texts = tuple(blind_texts[place] for place in order) if blind_texts else ()
@@ -152,7 +109,7 @@ def audit_scores(
         description=f"as the supplier of {source} says: labels "
         + ("known, each score of a release of its own" if fixed else f"drawn by {coins}")
         + ("" if adjacency is None else f"; a label says {_LABELS[adjacency]} ({adjacency})")
-        + (f"; scores watched in {_ORDERS[trials]}" if sequential else "")
+        + ("; scores watched in an order that the seed draws" if sequential else "")
         + (f"; family declared: {family}" if family is not Family.ANY else ""),
         trials=trials,
         prior=chosen,

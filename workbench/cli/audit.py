@@ -263,7 +263,7 @@ class AuditOptions:
         bool | None,
         Option(
             "--sequential",
-            help="Stop when the claim is refuted: watch --scores in the file's order, or the trainings of "
+            help="Stop when the claim is refuted: watch --scores one after the other, or the trainings of "
             "--retrain and of an --attack that trains many times.",
         ),
     ] = None

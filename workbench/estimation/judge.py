@@ -116,14 +116,8 @@ def judge(
     broken = _broken_assumptions(evidence, generator, subject)
     if broken:
         sentence = f"INVALID: the experiment broke its own assumptions: {'; '.join(broken)}."
-        verdict = replace(
-            verdict,
-            kind=VerdictKind.INVALID,
-            sentence=sentence,
-            reasons=tuple(broken),
-            bound=None,
-            ceiling=None,
-        )
+        verdict = replace(verdict, kind=VerdictKind.INVALID, sentence=sentence, reasons=tuple(broken))
+        verdict = replace(verdict, bound=None, ceiling=None)
     intervals = metric_intervals(evidence, confidence)
     remarks = stopping_words(evidence, verdict) + silent_words(evidence) + below_half_words(intervals)
     sentence = verdict.sentence + remarks
@@ -401,8 +395,7 @@ def _decide_by_tests(
     A bound that refuses its family is left out, with its reason among the verdict's. `needed`: how many
     trials would have done, asked where these cannot. `extra`: bounds that are shown and decide nothing.
     """
-    few = too_few_for_the_family(evidence)
-    bounds, refused = [], [few] if few else []
+    bounds, refused = [], too_few_for_the_family(evidence)
     for test in tests:
         try:
             bounds.append(test(evidence.scores))
@@ -468,10 +461,9 @@ def _decide(
         )
     else:
         kind = VerdictKind.NOT_REFUTED
-        most = "" if evidence.game.sequential else f"{ceiling_words(best, ceiling)} "
         sentence = (
             f"NOT REFUTED: the {evidence.attack} attack shows {words}, which is compatible with {subject} "
-            f"({n} scores, trials: {evidence.game.trials}). {most}"
+            f"({n} scores, trials: {evidence.game.trials}). {ceiling_words(evidence, best, ceiling)}"
             "This does not show that the claim is true."
         )
     ordered = tuple(sorted(bounds, key=lambda bound: -bound.lower)) + tuple(extra)

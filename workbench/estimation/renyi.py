@@ -329,7 +329,7 @@ def require_order(alpha: float) -> None:
     """Refuses an order at which divergences cannot be computed exactly enough."""
     number("alpha", alpha, above=1, below=math.inf)
     if alpha < _SMALLEST_ALPHA:
-        raise UnsupportedError(f"alpha must be at least {_SMALLEST_ALPHA:g} to be judged, got {alpha:g}")
+        raise UnsupportedError(f"alpha must be at least {_SMALLEST_ALPHA:g} to be judged, got {alpha!r}")
 
 
 @lru_cache(maxsize=65536)

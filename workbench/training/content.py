@@ -85,9 +85,10 @@ def plugin_digest(kind: str, name: str) -> str:
         return ""
     folder = origin.parent if spec.submodule_search_locations else None
     digest = hashlib.sha256()
-    for path in [origin] if folder is None else sorted(folder.rglob("*.py")):
+    for path in [origin] if folder is None else sorted(filter(Path.is_file, folder.rglob("*.py"))):
         digest.update(path.relative_to(origin.parent).as_posix().encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        with suppress(OSError):  # What cannot be read is not imported either.
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 

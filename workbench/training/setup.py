@@ -107,7 +107,10 @@ def content_digest(setup: TrainingSetup) -> str:
     records = content.records_digest(*_corpus_arguments(setup))
     model = content.model_fingerprint(setup.model, Given.of(setup.model_parameters))
     named = [("corpus", setup.corpus), ("model", setup.model), ("mechanism", setup.mechanism)]
-    named += [("attack", attack) for attack in setup.attack_parameters]
+    for attack in setup.attack_parameters:
+        entry = registry.entries("attack").get(attack)
+        game = None if entry is None else getattr(entry.factory, "game", None)
+        named += [("attack", attack), *([("game", game)] if isinstance(game, str) else [])]
     code = "".join(content.plugin_digest(kind, name) for kind, name in named)
     return hashlib.sha256(f"{records}{model}{code}".encode()).hexdigest()[:32]
 

@@ -62,7 +62,8 @@ def audit_scores(
             uneven for that, an unknown one, for which the bound pays.
         higher_is: Whether a high score means `"member"` or `"nonmember"`.
         family: `"gaussian"` where the scores are known to come from a Gaussian release; it is tested.
-        sequential: Watch the scores in their order, and stop when the claim is refuted.
+        sequential: Watch the scores one after the other, in an order that the seed draws, and stop when the
+            claim is refuted; their number is part of the plan.
         confidence: Of the verdict, in (0.5, 1), one-sided.
         seed: Of sample splits.
         command: How the report says that it was made; this call, unless given.

@@ -84,18 +84,19 @@ def each_warning_once() -> Iterator[None]:
     show, shown = warnings.showwarning, set()
 
     def show_first(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any, **named: Any
     ) -> None:
         key = (str(message), category, filename, lineno)
         if key not in shown:
             shown.add(key)
-            show(message, category, filename, lineno, *more)
+            show(message, category, filename, lineno, *more, **named)
 
-    warnings.showwarning = show_first  # type: ignore[assignment]
+    warnings.showwarning = show_first
     try:
         yield
     finally:
-        warnings.showwarning = show
+        if warnings.showwarning is show_first:
+            warnings.showwarning = show
 
 
 def play(

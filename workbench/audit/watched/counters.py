@@ -101,11 +101,18 @@ class BatchCounter:
         """Count a call once its gradient is taken: that of a loss which is only looked at is not."""
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
-        made = (output,) if isinstance(output, Tensor) else tuple(_tensors([output], least=0))
-        if any(map(_is_wrapped, made)):  # Within `torch.func`, gradients are taken of what is called.
-            self._count(_entries(args, kwargs))
+        if isinstance(output, Tensor):
+            made: tuple[Tensor, ...] = (output,)
+        else:  # A record without the manners of a dict has its parts as attributes.
+            made = tuple(_tensors([output], least=0)) or tuple(
+                _tensors(list(getattr(output, "__dict__", {}).values()), least=0)
+            )
+        if any(map(_is_wrapped, made)):
+            if any(map(_is_differentiated, made)):
+                self._count(_entries(args, kwargs))
             return
-        watched = [each for each in made if each.requires_grad]
+        # A hook on a leaf, such as a parameter that is returned, would stay.
+        watched = [each for each in made if each.grad_fn is not None]
         if watched and (entries := _entries(args, kwargs)) is not None:
             for each in watched:
                 each.register_hook(lambda _: self._count(entries))  # type: ignore[no-untyped-call]
@@ -214,6 +221,16 @@ def _entries(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Tensor, int] | No
     except RuntimeError:  # As a sparse tensor, or one that is only traced.
         return None
     return key, tensor, shape[place]
+
+
+def _is_differentiated(tensor: Tensor) -> bool:
+    """Whether `torch.func` is to take a gradient of what gives this, at some level."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_gradtrackingtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def _outside_vmap(tensor: Tensor) -> tuple[Tensor, int]:

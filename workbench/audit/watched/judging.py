@@ -170,7 +170,8 @@ def rate_of(run: WatchedRun, error: float) -> tuple[Sampler | None, str]:
     divisor = _column(run, "divisor", run.header.divisor)
     is_forward = any(step.counted == FORWARD for step in run.steps)
     if is_forward and not (divisor > 1).any():
-        why = "(divisor=)" if np.isnan(divisor).all() else "and a divisor of 1 does not tell"
+        known = divisor[~np.isnan(divisor)]
+        why = f"and a divisor of {known.max():g} does not tell" if known.size else "(divisor=)"
         return None, f"whether each entry of what the model is called with is another record {why}"
     if is_forward:
         most = float(divisor[divisor > 1].min()) / records
@@ -322,7 +323,7 @@ def _sentence(claim: Claim, run: WatchedRun, found: Judged, confidence: float) -
         least += f" (estimate {found.estimate:.4g})"
     sampling = "shuffled epochs or Poisson samples" if size_of_epochs(run)[0] else "Poisson samples"
     rate = f"a rate of at least {sampler.lower:.3g}" if sampler is not None else "an unknown rate"
-    is_forward = any(step.counted == FORWARD for step in run.steps)
+    is_forward = sampler is not None and any(step.counted == FORWARD for step in run.steps)
     entries = "an entry of what the model is called with is a record, " if is_forward else ""
     said = (
         f"the watched run of {len(run.steps)} steps gives {least} with {percent(confidence, 4)} confidence, "

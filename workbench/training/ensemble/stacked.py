@@ -69,7 +69,10 @@ def twin_of(model: Model, *, shares_all: bool = False) -> Model:
 
 def _twin_of_layers(module: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
     """`copy.deepcopy` with parameters that are shared, which takes ten times as long for simple layers."""
-    if type(module) not in (nn.Sequential, nn.Linear, nn.ReLU):
+    parts = list(module) if type(module) is nn.Sequential else [module]
+    parameters = [parameter for part in parts for parameter in part._parameters.values()]
+    is_tied = len({*map(id, parts)}) < len(parts) or len({*map(id, parameters)}) < len(parameters)
+    if is_tied or any(type(part) not in (nn.Linear, nn.ReLU) for part in parts):
         return copy.deepcopy(module, dict(shared))
     twin = copy.copy(module)
     vars(twin).update(
