@@ -296,10 +296,9 @@ def test_warnings_that_every_training_gives_are_shown_once() -> None:
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_: shown.append(str(message))  # type: ignore[assignment]
         with each_warning_once():
-            for _ in range(3):
+            for text in 3 * ("first", "second"):
                 with warnings.catch_warnings():  # Which makes Python forget what it has shown.
-                    for text in ("first", "second"):
-                        warnings.warn(text, UserWarning, stacklevel=1)
+                    warnings.warn(text, UserWarning, stacklevel=1)
         warnings.warn("first", UserWarning, stacklevel=1)
     assert shown == ["first", "second", "first"]
 

@@ -208,7 +208,7 @@ def plan_record(
     seed: int,
     report: Path | None = None,
     subsets: int = 128,
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, JSON]:
     """Returns the plan: for each game the trials needed, their cost, and what given numbers of trials show.
 
@@ -245,14 +245,16 @@ def plan_record(
     exact = isinstance(claim.guarantee, ApproximateDP)
     planned, drawn = [], {"confidence": confidence, "seed": seed}
     for done, game in enumerate(games):
-        progress("planning", done, len(games))
+        if progress is not None:
+            progress("planning", done, len(games))
         if not exact and game.terms.trials is Trials.INDEPENDENT and not game.terms.is_single_release:
             raise UnsupportedError(
                 f"{claim.guarantee.describe()} is tested by its own curve in the independent trials of "
                 f"{game.name!r}, which is not planned: leave it out"
             )
         planned.append(_planned(stated, strength, game, trials, cost_of(game.name, report), **drawn))
-        progress("planning", done + 1, len(games))
+    if progress is not None:
+        progress("planning", len(games), len(games))
     if not exact:
         common["note"] = (
             f"{claim.guarantee.describe()} is planned by the epsilon of {stated.epsilon:.4g} that it implies "

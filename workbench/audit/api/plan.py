@@ -177,7 +177,7 @@ def plan(
         seed=seed,
         report=source,
         subsets=subsets,
-        **({} if progress is None else {"progress": progress}),
+        progress=progress,
     )
     return PlanResult(record | ({"fault": suspected} if suspected else {}))
 

@@ -125,7 +125,7 @@ class BatchCounter:
         if key not in self._seen:
             # What is kept until the step keeps its memory, so that another batch has another address.
             self._seen[key] = tensor
-            self._forward = count if self._forward is None else self._forward + count
+            self._forward = _sum(self._forward, count)
 
 
 class DrawCounter:

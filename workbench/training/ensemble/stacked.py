@@ -70,7 +70,7 @@ def twin_of(model: Model, *, shares_all: bool = False) -> Model:
 def _twin_of_layers(module: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
     """`copy.deepcopy` with parameters that are shared, which takes ten times as long for simple layers."""
     parts = list(module) if type(module) is nn.Sequential else [module]
-    parameters = [parameter for part in parts for parameter in part._parameters.values()]
+    parameters = [p for part in parts for p in part._parameters.values() if p is not None]
     is_tied = len({*map(id, parts)}) < len(parts) or len({*map(id, parameters)}) < len(parameters)
     if is_tied or any(type(part) not in (nn.Linear, nn.ReLU) for part in parts):
         return copy.deepcopy(module, dict(shared))
